@@ -1,0 +1,43 @@
+# Everything that can be done with Twophase, on a machine with Python 3.11, git and make. `make` lists it.
+
+PYTHON ?= $(firstword $(shell command -v python3.11 python3) python3.11)
+VENV   := .venv
+BIN    := $(VENV)/bin
+# What mypy reads: those of our folders that hold Python.
+TYPED  := $(wildcard service tests bench loadtests requirements)
+
+.DEFAULT_GOAL := help
+.PHONY: help run test check bench lock clean install install-dev
+
+help: ## this list
+	@sed -nE 's/^([a-z]+):[^#]*## (.*)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+
+run: install ## install what is locked, then serve on 127.0.0.1:8000
+	@exec $(BIN)/twophase serve
+
+test: install-dev ## every test
+	$(BIN)/python -m pytest
+
+check: install-dev ## style, types, who imports whom, locks, and whether docs agree with code
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy $(TYPED)
+	$(BIN)/lint-imports
+	$(BIN)/python requirements/lock.py --check
+	$(BIN)/python -m pytest tests/test_docs.py
+
+bench: install-dev ## Twophase, bare vLLM and vllm serve side by side
+	$(BIN)/python -m bench
+
+lock: install-dev ## make requirements/*.lock from pyproject.toml; UPGRADE=1 takes the newest of everything
+	$(BIN)/python requirements/lock.py $(if $(UPGRADE),--upgrade)
+
+clean: ## remove the environment and what the tools left behind
+	rm -rf $(VENV) $(VENV).lock .import_linter_cache .mypy_cache .pytest_cache .ruff_cache .hypothesis dist
+	find . -name __pycache__ -prune -exec rm -rf {} +
+
+install:
+	@$(PYTHON) requirements/install.py --venv $(VENV)
+
+install-dev:
+	@$(PYTHON) requirements/install.py --venv $(VENV) --dev

@@ -1,0 +1,48 @@
+"""A one-layer random Llama: nonsense as text, real as a model, and so quick that the front end shows."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+from service.engine.embedded import prepare
+
+HIDDEN = 64
+HEADS = 1  # of 64: the CPU attention kernels know no smaller head than 32
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "special_tokens_map.json")
+
+
+def make(folder: Path, cache: Path, context_window: int = 8192) -> Path:
+    """Write the model into `folder`, with the embedded model's tokenizer and chat template."""
+    import torch
+    from safetensors.torch import save_file
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    tokenizer = prepare(cache).path
+    config = LlamaConfig(
+        vocab_size=49_152,
+        hidden_size=HIDDEN,
+        intermediate_size=2 * HIDDEN,
+        num_hidden_layers=1,
+        num_attention_heads=HEADS,
+        num_key_value_heads=HEADS,
+        max_position_embeddings=context_window,
+        tie_word_embeddings=True,
+        bos_token_id=1,
+        eos_token_id=2,
+    )
+    torch.manual_seed(0)
+    model = LlamaForCausalLM(config).to(torch.bfloat16)
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file(
+        {name: tensor.contiguous() for name, tensor in model.state_dict().items() if name != "lm_head.weight"},
+        folder / "model.safetensors",
+        metadata={"format": "pt"},
+    )
+    written = {**config.to_dict(), "architectures": ["LlamaForCausalLM"], "dtype": "bfloat16"}
+    (folder / "config.json").write_text(json.dumps(written, indent=1))
+    for name in TOKENIZER_FILES:
+        if (tokenizer / name).is_file():
+            shutil.copy(tokenizer / name, folder / name)
+    return folder

@@ -1,0 +1,96 @@
+"""The command line: serve and model."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from service import __version__
+from service.engine.embedded import ModelUnavailable, prepare
+from service.errors import StartError
+from service.settings import Settings, load
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point of the `twophase` command; returns the exit code."""
+    options = _parser().parse_args(argv)
+    overrides = {name: value for name, value in vars(options).items() if name in Settings.model_fields}
+    try:
+        settings = load(**overrides)
+        _log_to_stderr(settings)
+        return int(options.run(settings, options) or 0)
+    except (StartError, ModelUnavailable) as exc:
+        print(f"twophase: {exc}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def serve(settings: Settings, options: argparse.Namespace) -> None:
+    """Load everything and serve until a signal comes.
+
+    Raises:
+        ModelUnavailable, StartError: with a sentence that says what to do.
+    """
+    model = _model(settings)
+    _say(f"loading {settings.model_name}")
+    from service.app import run  # after the first line: importing vLLM alone takes ten seconds
+
+    run(settings, model, _say)
+
+
+def model(settings: Settings, options: argparse.Namespace) -> None:
+    """Prepare the embedded model; say where it is and how big."""
+    prepared = prepare(settings.cache, _say, verify=options.verify)
+    print(f"{prepared.path}  {prepared.size_bytes / 1e6:.0f} MB")
+
+
+def _model(settings: Settings) -> str:
+    """The folder or Hugging Face id to load."""
+    if settings.model is None:
+        return str(prepare(settings.cache, _say).path)
+    folder = Path(settings.model).expanduser()
+    looks_local = settings.model.startswith(("/", ".", "~")) or folder.exists()
+    if looks_local and not (folder / "config.json").is_file():
+        raise StartError(
+            f"TWOPHASE_MODEL={settings.model} holds no model: there is no {folder / 'config.json'}. "
+            "Name a folder in the Hugging Face layout, or a Hugging Face id such as Qwen/Qwen3-0.6B."
+        )
+    return str(folder) if looks_local else settings.model
+
+
+def _say(line: str) -> None:
+    print(f"twophase: {line}", file=sys.stderr, flush=True)
+
+
+def _log_to_stderr(settings: Settings) -> None:
+    line = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
+    logging.basicConfig(level=settings.log_level.upper(), format=line, force=True)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="twophase",
+        description="Serves chat from a language model and shows where the time of every answer goes.",
+        epilog="Settings are TWOPHASE_… variables, or lines in the TOML file that TWOPHASE_CONFIG names.",
+    )
+    parser.add_argument("--version", action="version", version=f"twophase {__version__}")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+
+    serving = commands.add_parser("serve", help="serve the model until Ctrl-C", description=serve.__doc__)
+    serving.add_argument("--host", help="address to listen on (127.0.0.1)")
+    serving.add_argument("--port", type=int, help="port to listen on (8000; 0 takes a free one)")
+    serving.add_argument("--model", help="Hugging Face id or folder (the embedded model)")
+    serving.set_defaults(run=serve)
+
+    preparing = commands.add_parser("model", help="prepare the embedded model", description=model.__doc__)
+    preparing.add_argument("--verify", action="store_true", help="compare every byte, not only the sizes")
+    preparing.set_defaults(run=model)
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

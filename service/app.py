@@ -1,0 +1,73 @@
+"""Builds the parts and wires them; nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import uvloop
+from fastapi import FastAPI
+
+from service import __version__
+from service.chat.life import Life
+from service.chat.service import Chat
+from service.engine.protocol import Engine
+from service.engine.vllm import VllmEngine
+from service.errors import StartError
+from service.prompt.renderer import Renderer
+from service.settings import Settings
+from service.web.middleware import RequestId
+from service.web.probes import probes
+from service.web.refusal import handlers
+from service.web.routes import chat_routes
+from service.web.server import Server, listening_socket
+
+
+def create_app(settings: Settings, engine: Engine, renderer: Renderer, life: Life) -> FastAPI:
+    """The ASGI application. It answers at once, with `not_ready` until the engine has started."""
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        starting = asyncio.create_task(life.start(engine.start))
+        yield
+        life.drain()
+        await asyncio.wait({starting})  # an engine half started would leave processes behind
+        await engine.aclose()
+
+    app = FastAPI(
+        title="Twophase",
+        version=__version__,
+        summary="Chat from a language model, with the time of every answer in plain sight.",
+        lifespan=lifespan,
+        exception_handlers=dict(handlers()),
+        redirect_slashes=False,
+    )
+    chat = Chat(settings, engine, renderer, life)
+    app.include_router(chat_routes(chat, settings))
+    app.include_router(probes(life, engine, settings.model_name))
+    app.add_middleware(RequestId)
+    return app
+
+
+def run(settings: Settings, model: str, say: Callable[[str], None]) -> None:
+    """Serve `model`, a folder or a Hugging Face id, until a signal comes; `say` tells how it goes.
+
+    Raises:
+        StartError: the model could not be served, or the engine has died.
+    """
+    address = listening_socket(settings.host, settings.port)
+    renderer = Renderer.load(model, chat_template=settings.chat_template)
+    engine = VllmEngine(model, settings.engine_args, settings.max_model_len)
+    life = Life()
+
+    def announce() -> None:
+        host, port = address.getsockname()[:2]
+        window = engine.facts.context_window
+        say(f"ready: {settings.model_name} at http://{host}:{port} (window {window} tokens; Ctrl-C stops it)")
+
+    server = Server(create_app(settings, engine, renderer, life), settings, life, engine, announce)
+    say("starting the engine; this takes about half a minute")
+    uvloop.run(server.serve(sockets=[address]))
+    if server.failure is not None:
+        raise StartError(str(server.failure)) from server.failure

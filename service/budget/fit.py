@@ -1,0 +1,80 @@
+"""Messages to a prompt that fits: render, and where history may give way, cut, render and look again."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol, TypeVar
+
+from service.budget.ask import Ask
+from service.budget.history import Message, choose_cut, units, without
+from service.budget.limits import Limits
+from service.budget.plan import Budget, plan, prompt_room
+
+MAX_CUTS = 4
+
+
+class Counted(Protocol):
+    """A rendered prompt, as far as budgets look at it. Counts come from its tokenizer."""
+
+    @property
+    def token_ids(self) -> Sequence[int]:
+        """All of it."""
+
+    @property
+    def template_tokens(self) -> int:
+        """The share of the template: markers, generation prompt, tokens that span a border."""
+
+    @property
+    def message_tokens(self) -> Sequence[tuple[int, int]]:
+        """For each message its own tokens and the template's around it; the rest belongs to no message."""
+
+
+Prompt = TypeVar("Prompt", bound=Counted)
+Render = Callable[[Sequence[Message]], Awaitable[Prompt]]
+
+
+async def fit(
+    messages: Sequence[Message], limits: Limits, ask: Ask, render: Render[Prompt]
+) -> tuple[Prompt, Budget]:
+    """The prompt to send, and its budget.
+
+    History is cut so that the whole output fits, before any output is clamped. The first rendering
+    tells what each message takes; a cut is an estimate from that, rendered to be sure. A template
+    may render the rest differently, so a cut that fell short is made again from the true count,
+    each time deeper and at most `MAX_CUTS` times, the last time leaving out all that may go.
+
+    Raises:
+        InvalidValue: it does not fit. Whatever `render` raises.
+    """
+    prompt = await render(messages)
+    dropped = 0
+    if limits.truncates:
+        prompt, dropped = await _cut(messages, prompt, prompt_room(limits, ask).tokens, render)
+    budget = plan(
+        limits,
+        ask,
+        prompt_tokens=len(prompt.token_ids),
+        template_tokens=prompt.template_tokens,
+        dropped_messages=dropped,
+    )
+    return prompt, budget
+
+
+async def _cut(
+    messages: Sequence[Message], prompt: Prompt, room: int, render: Render[Prompt]
+) -> tuple[Prompt, int]:
+    """The prompt with as much of its history as fits `room`, and how many messages that left out."""
+    if len(prompt.token_ids) <= room:
+        return prompt, 0
+    may_go = units(messages)
+    tokens = [content + template for content, template in prompt.message_tokens]
+    sizes = [sum(tokens[unit.start : unit.stop]) for unit in may_go]
+    gone = 0
+    for cuts_left in reversed(range(MAX_CUTS)):
+        total = len(prompt.token_ids)
+        if total <= room or gone == len(may_go):
+            break
+        left = sizes[gone:]
+        gone += choose_cut(left, total - sum(left), room) if cuts_left else len(left)
+        prompt = await render(without(messages, may_go[:gone]))
+    return prompt, sum(len(unit) for unit in may_go[:gone])

@@ -1,0 +1,1 @@
+"""The sentence of the system: open a request, hold its answer, say what happened."""

@@ -1,0 +1,73 @@
+"""Whether the service takes requests: it starts, opens, drains and is gone, in that order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from enum import Enum
+from typing import NoReturn
+
+from service.errors import Draining, NotReady
+
+
+class Stage(Enum):
+    """Where the service is in its life."""
+
+    STARTING = "starting"
+    OPEN = "open"
+    DRAINING = "draining"
+    FAILED = "failed"
+
+
+class Life:
+    """The stage, and how many answers are under way. Everything happens on the event loop."""
+
+    def __init__(self) -> None:
+        self.stage = Stage.STARTING
+        self.failure: Exception | None = None
+        self.in_flight = 0
+        self._empty = asyncio.Event()
+        self._empty.set()
+
+    async def start(self, *steps: Callable[[], Awaitable[None]]) -> None:
+        """Run the steps one after another, then open; a step that raises ends the start."""
+        try:
+            for step in steps:
+                await step()
+        except Exception as exc:
+            self.failure = exc
+            self.stage = Stage.FAILED
+        if self.stage is Stage.STARTING:
+            self.stage = Stage.OPEN
+
+    def drain(self) -> None:
+        """Take no new requests; those under way go on."""
+        if self.stage is not Stage.FAILED:
+            self.stage = Stage.DRAINING
+
+    def enter(self) -> None:
+        """Count one answer in.
+
+        Raises:
+            NotReady, Draining: when the service takes no requests.
+        """
+        if self.stage is not Stage.OPEN:
+            self.refuse()
+        self.in_flight += 1
+        self._empty.clear()
+
+    def leave(self) -> None:
+        """Count one answer out."""
+        self.in_flight -= 1
+        if self.in_flight == 0:
+            self._empty.set()
+
+    def refuse(self) -> NoReturn:
+        """Say why no request is taken now."""
+        if self.stage is Stage.DRAINING:
+            raise Draining("The service is shutting down and takes no new requests; retry elsewhere.")
+        raise NotReady("The model is still being loaded; try again in a few seconds.")
+
+    async def emptied(self) -> None:
+        """Returns when no answer is under way."""
+        await self._empty.wait()

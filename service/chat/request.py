@@ -1,0 +1,162 @@
+"""A chat request as the service understands it: every field typed, every range checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from service.chat.messages import Message, check_messages
+from service.engine.sampling import INT64_MAX, Sampling
+
+MAX_STOP_STRINGS = 4
+MAX_STOP_LENGTH = 128
+MAX_TOKEN_IDS = 1024
+
+
+def _as_list(value: object) -> object:
+    return [value] if isinstance(value, str) else value
+
+
+Count = Annotated[int, Field(ge=1, le=INT64_MAX)]
+TokenId = Annotated[int, Field(ge=-INT64_MAX, le=INT64_MAX)]  # the model's vocabulary decides later
+TokenIds = Annotated[list[TokenId], Field(max_length=MAX_TOKEN_IDS)]
+StopString = Annotated[str, Field(min_length=1, max_length=MAX_STOP_LENGTH)]
+Word = Annotated[str, Field(min_length=1, max_length=MAX_STOP_LENGTH)]
+
+
+class StreamOptions(BaseModel):
+    """What a stream carries beside its text."""
+
+    model_config = ConfigDict(strict=True, frozen=True)
+
+    include_usage: bool | None = None
+    continuous_usage_stats: bool | None = None
+    include_obfuscation: bool | None = None  # padding against eavesdroppers: TLS record sizes are the proxy's
+
+
+class ChatRequest(BaseModel):
+    """The body of `POST /v1/chat/completions`. None stands for "not given", as null does on the wire."""
+
+    model_config = ConfigDict(strict=True, frozen=True, allow_inf_nan=False)
+
+    model: str | None = None
+    messages: Annotated[list[Message], BeforeValidator(check_messages)]
+
+    max_tokens: Count | None = None
+    max_completion_tokens: Count | None = None
+    n: Annotated[int, Field(ge=1)] | None = None
+    truncation: Literal["disabled", "auto"] | None = None  # the input policy, for this request
+
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
+    top_k: Annotated[int, Field(ge=-1, le=INT64_MAX)] | None = None
+    min_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
+    frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
+    repetition_penalty: Annotated[float, Field(gt=0, le=100)] | None = None
+    seed: Annotated[int, Field(ge=-INT64_MAX - 1, le=INT64_MAX)] | None = None
+
+    stop: (
+        Annotated[list[StopString], BeforeValidator(_as_list), Field(max_length=MAX_STOP_STRINGS)] | None
+    ) = None
+    stop_token_ids: TokenIds | None = None
+    min_tokens: Annotated[int, Field(ge=0, le=INT64_MAX)] | None = None
+    ignore_eos: bool | None = None
+    include_stop_str_in_output: bool | None = None
+    skip_special_tokens: bool | None = None
+    bad_words: Annotated[list[Word], Field(max_length=MAX_TOKEN_IDS)] | None = None
+    allowed_token_ids: Annotated[list[TokenId], Field(min_length=1)] | None = None
+    logit_bias: (
+        Annotated[
+            dict[Annotated[int, Field(strict=False)], Annotated[float, Field(ge=-100, le=100)]],
+            Field(max_length=MAX_TOKEN_IDS),
+        ]
+        | None
+    ) = None
+
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+
+    # Taken and without effect here: they describe the caller, or what other services do with a request.
+    metadata: dict[str, Any] | None = None
+    user: str | None = None
+    safety_identifier: str | None = None
+    prompt_cache_key: str | None = None
+    prompt_cache_retention: str | None = None
+    parallel_tool_calls: bool | None = None
+
+    @property
+    def wanted_output_tokens(self) -> int | None:
+        """The output the caller asked for; `max_completion_tokens` is the newer name and wins."""
+        return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
+
+    @property
+    def output_field(self) -> str:
+        """The caller's own name for it."""
+        return "max_tokens" if self.max_completion_tokens is None else "max_completion_tokens"
+
+    @property
+    def adds_generation_prompt(self) -> bool:
+        """Whether the template opens the assistant's turn; not by default when one is being continued."""
+        return (
+            not self.continue_final_message
+            if self.add_generation_prompt is None
+            else self.add_generation_prompt
+        )
+
+    @property
+    def includes_usage(self) -> bool:
+        """Whether a stream ends with a usage chunk."""
+        return bool(self.stream_options and self.stream_options.include_usage)
+
+    def sampling(self, advised: Mapping[str, float]) -> Sampling:
+        """The caller's sampling over what the model's makers advise."""
+        given = {name: getattr(self, name) for name in SAMPLING_FIELDS}
+        chosen = {**advised, **{name: value for name, value in given.items() if value is not None}}
+        for name in ("stop", "stop_token_ids", "bad_words", "allowed_token_ids"):
+            if name in chosen:
+                chosen[name] = tuple(chosen[name])
+        return Sampling(**chosen)
+
+
+SAMPLING_FIELDS = tuple(name for name in Sampling.__dataclass_fields__ if name in ChatRequest.model_fields)
+
+# Fields of the API that cannot be honoured, each with the values that ask for nothing. Any other
+# value is refused by name: an ignored wish would be answered wrongly.
+UNHONOURED: Mapping[str, tuple[object, ...]] = {
+    "audio": (None,),
+    "best_of": (None, 1),
+    "chat_template": (None,),
+    "echo": (None, False),
+    "function_call": (None, "none"),
+    "functions": (None, []),
+    "guided_choice": (None,),
+    "guided_grammar": (None,),
+    "guided_json": (None,),
+    "guided_regex": (None,),
+    "logprobs": (None, False),
+    "modalities": (None, ["text"]),
+    "prediction": (None,),
+    "priority": (None, 0),
+    "prompt_logprobs": (None,),
+    "reasoning_effort": (None, "none"),
+    "response_format": (None, {"type": "text"}),
+    "service_tier": (None, "auto", "default"),
+    "store": (None, False),
+    "structured_outputs": (None,),
+    "thinking_token_budget": (None,),
+    "tool_choice": (None, "none", "auto"),
+    "tools": (None, []),
+    "top_logprobs": (None, 0),
+    "use_beam_search": (None, False),
+    "verbosity": (None, "medium"),
+    "web_search_options": (None,),
+}
+
+KNOWN_FIELDS = frozenset(ChatRequest.model_fields) | frozenset(UNHONOURED)

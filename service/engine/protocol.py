@@ -1,0 +1,135 @@
+"""What the service asks of an engine: start a generation, and hand over its deltas as they are made.
+
+Deltas are pushed, not pulled. An engine produces the tokens of all its requests in one loop; a
+generation that calls its sink from that loop costs one function call per delta, where a queue and
+a task per request would cost a wake-up for every token of every stream.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from service.engine.sampling import Sampling
+from service.errors import ServiceError, StartError
+
+Finish = Literal["stop", "length", "abort"]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineFacts:
+    """What is known of a running engine and its model."""
+
+    context_window: int  # tokens, prompt and output together
+    vocab_size: int  # width of the logits; may exceed the tokenizer's own size
+    kv_capacity_tokens: int
+    block_size: int  # tokens
+    version: str
+    sampling_defaults: Mapping[str, float] = field(default_factory=dict)  # what the model's makers advise
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One request as the engine sees it. `id` is made by the service, never by a client."""
+
+    id: str
+    token_ids: list[int]
+    sampling: Sampling
+    max_output_tokens: int
+    n: int = 1
+    stream: bool = True  # False: only the first token and the end of each choice are handed over
+
+
+@dataclass(frozen=True, slots=True)
+class EngineClock:
+    """When the engine did what for one choice: seconds on its monotonic clock, 0.0 for never."""
+
+    queued_s: float
+    scheduled_s: float
+    first_token_s: float
+    last_token_s: float
+    cached_tokens: int
+    preemptions: int
+
+
+@dataclass(slots=True)
+class Delta:
+    """What one choice gained. `text` may be empty while a character or a stop string is incomplete."""
+
+    index: int
+    text: str
+    token_ids: Sequence[int]
+    finish: Finish | None = None
+    clock: EngineClock | None = None  # with the last delta of the choice
+
+
+class Sink(Protocol):
+    """Receives the deltas of one generation, called from the engine's own loop: it must be quick."""
+
+    def put(self, delta: Delta) -> None:
+        """Take the next delta."""
+
+    def fail(self, error: ServiceError) -> None:
+        """The generation has failed; nothing follows."""
+
+
+class Generation(ABC):
+    """A running generation. It keeps what is made before anyone listens, then hands over directly."""
+
+    def __init__(self) -> None:
+        self._early: list[Delta | ServiceError] = []
+        self._sink: Sink | None = None
+
+    def listen(self, sink: Sink) -> None:
+        """Hand what there is, and from now on each delta as it is made, to `sink`."""
+        self._sink = sink
+        early, self._early = self._early, []
+        for item in early:
+            self._hand_over(item)
+
+    @abstractmethod
+    def abort(self) -> None:
+        """End the generation in the engine. Returns at once; harmless when it has already ended."""
+
+    def _hand_over(self, item: Delta | ServiceError) -> None:
+        if self._sink is None:
+            self._early.append(item)
+        elif isinstance(item, Delta):
+            self._sink.put(item)
+        else:
+            self._sink.fail(item)
+
+
+class Engine(Protocol):
+    """One engine with one model."""
+
+    @property
+    def facts(self) -> EngineFacts:
+        """Known once `start` has returned."""
+
+    async def start(self) -> None:
+        """Load the model and generate once, so that no caller is the warm-up.
+
+        Raises:
+            EngineStartError: in words an operator can act on.
+        """
+
+    async def generate(self, work: Work) -> Generation:
+        """Hand a request to the engine. Everything the engine can object to is raised here.
+
+        Raises:
+            CallerError: the engine does not accept the request.
+            EngineUnavailable: the engine has died.
+        """
+
+    def check(self) -> None:
+        """Raises EngineUnavailable when the engine is known to be dead."""
+
+    async def aclose(self) -> None:
+        """End what runs and leave no process behind."""
+
+
+class EngineStartError(StartError):
+    """The engine did not start."""

@@ -1,0 +1,152 @@
+"""All settings, from `TWOPHASE_…` variables and one TOML file; a name nobody knows is an error."""
+
+from __future__ import annotations
+
+import difflib
+import ipaddress
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, ValidationError, model_validator
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+from service.errors import StartError
+
+PREFIX = "TWOPHASE_"
+EMBEDDED_MODEL = "smollm2-135m-instruct"
+
+
+class SettingsError(StartError):
+    """The settings cannot be used; the message names the setting and what to change."""
+
+
+class Settings(BaseSettings):
+    """What an operator may decide. Field descriptions are the help text and README's table."""
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, extra="forbid", frozen=True, env_ignore_empty=True)
+
+    host: str = Field("127.0.0.1", description="Address to listen on")
+    port: int = Field(8000, ge=0, le=65535, description="Port to listen on; 0 takes a free one")
+    config: Path | None = Field(None, description="TOML file with any of these settings, names in lower case")
+    model: str | None = Field(
+        None, description="Hugging Face id or folder; without it the embedded SmolLM2-135M-Instruct"
+    )
+    served_model_name: str | None = Field(
+        None, description="Name of the model in requests; by default the last part of its path"
+    )
+    device: Literal["auto", "cpu", "cuda"] = Field(
+        "auto", description="Which build `make` installs; `auto` looks for a GPU"
+    )
+    cache: Path = Field(Path("~/.cache/twophase"), description="Folder for the embedded model")
+    max_model_len: int | None = Field(
+        None, ge=2, description="Context window W in tokens; by default the model's own"
+    )
+    default_output_tokens: int | None = Field(
+        None, ge=1, description="Output limit for requests that name none; by default what is left of W"
+    )
+    max_input_tokens: int | None = Field(None, ge=1, description="Longest prompt accepted, in tokens")
+    max_output_tokens: int | None = Field(None, ge=1, description="Longest answer made, in tokens")
+    input_policy: Literal["reject", "truncate"] = Field(
+        "reject", description="What happens to a prompt over its limit: refused, or oldest turns left out"
+    )
+    output_policy: Literal["reject", "clamp"] = Field(
+        "clamp", description="What happens to a wish for output over its limit: refused, or cut to it"
+    )
+    chat_template: Path | None = Field(None, description="Jinja file used in place of the model's template")
+    engine_args: dict[str, Any] = Field(
+        default_factory=dict, description="Any vLLM engine arguments, as JSON or a TOML table"
+    )
+    allow_anonymous: bool = Field(False, description="Serve other machines without API keys")
+    strict: bool = Field(False, description="Refuse request fields nobody knows, in place of ignoring them")
+    max_n: int = Field(8, ge=1, le=128, description="Largest `n` (answers per request)")
+    max_body_bytes: int = Field(4 * 2**20, ge=1024, description="Largest request body, in bytes")
+    body_timeout_s: float = Field(30, gt=0, description="Time a client has to send its whole body")
+    keepalive_s: float = Field(15, gt=0, description="Pause after which a silent stream gets a comment line")
+    write_timeout_s: float = Field(60, gt=0, description="Time a client may leave its stream unread")
+    drain_s: float = Field(30, ge=0, description="Time running answers get to finish at shutdown")
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least severe log")
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Command line before environment before file."""
+        path = os.environ.get(PREFIX + "CONFIG")
+        file = TomlConfigSettingsSource(settings_cls, toml_file=path) if path else None
+        return (init_settings, env_settings, *([file] if file else []))
+
+    @model_validator(mode="after")
+    def _public_only_with_intent(self) -> Self:
+        if not (self.allow_anonymous or _is_loopback(self.host)):
+            raise ValueError(
+                f"host {self.host} can be reached from other machines and there are no API keys; "
+                f"set {PREFIX}ALLOW_ANONYMOUS=1 if everybody there may use this service"
+            )
+        return self
+
+    @property
+    def model_name(self) -> str:
+        """The name that requests use."""
+        if self.served_model_name:
+            return self.served_model_name
+        return self.model.rstrip("/").rsplit("/", 1)[-1] if self.model else EMBEDDED_MODEL
+
+
+def load(environ: Mapping[str, str] = os.environ, **overrides: Any) -> Settings:
+    """Read and check all settings. `overrides` (from the command line) win.
+
+    Raises:
+        SettingsError: with one line for each thing to change.
+    """
+    _refuse_unknown(environ)
+    try:
+        return Settings(**{name: value for name, value in overrides.items() if value is not None})
+    except ValidationError as exc:
+        raise SettingsError("\n".join(_sentence(error) for error in exc.errors())) from None
+    except (OSError, ValueError) as exc:
+        raise SettingsError(f"the settings cannot be read: {exc}") from None
+
+
+def nearest(name: str, known: Annotated[Any, "iterable of str"]) -> str:
+    """`; did you mean X?` for the known name most like this one, or nothing."""
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def _refuse_unknown(environ: Mapping[str, str]) -> None:
+    known = {PREFIX + name.upper() for name in Settings.model_fields}
+    unknown = [name for name in environ if name.upper().startswith(PREFIX) and name.upper() not in known]
+    if unknown:
+        raise SettingsError(
+            "\n".join(f"{name} is no setting{nearest(name.upper(), known)}" for name in unknown)
+        )
+
+
+def _sentence(error: Any) -> str:
+    where = ".".join(str(part) for part in error["loc"])
+    if error["type"] == "extra_forbidden":
+        return f"{where} is no setting{nearest(where, Settings.model_fields)}"
+    if not where:
+        return str(error["msg"].removeprefix("Value error, "))
+    return f"{PREFIX}{where.upper()}: {error['msg']}, got {error['input']!r}"
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,1 @@
+"""HTTP and server-sent events: bytes to requests, deltas to bytes."""

@@ -1,0 +1,109 @@
+"""Deltas to bytes: the OpenAI shapes of a streamed and of a whole answer. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+
+from service.chat.answer import Answer, Usage
+from service.engine.protocol import Delta
+from service.errors import ServiceError
+
+DONE = b"data: [DONE]\n\n"
+KEEP_ALIVE = b": keep-alive\n\n"
+
+
+class ChunkEncoder:
+    """Chunks of one stream. What is the same in every chunk is written once, when the stream opens."""
+
+    def __init__(self, answer: Answer, *, with_usage: bool, running_usage: bool = False) -> None:
+        self._answer = answer
+        self._head = b'data: {"id":%b,"object":"chat.completion.chunk","created":%d,"model":%b,' % (
+            orjson.dumps(answer.id),
+            answer.created,
+            orjson.dumps(answer.model),
+        )
+        self._tail = b',"usage":null}\n\n' if with_usage and not running_usage else b"}\n\n"
+        self._running_usage = running_usage
+        self._text = [self._head + b'"choices":[{"index":%d,"delta":{"content":' % i for i in range(answer.n)]
+        self._open = b'},"logprobs":null,"finish_reason":null}]'
+        self._begun: set[int] = set()
+
+    def chunk(self, delta: Delta) -> bytes:
+        """The event for a delta; empty where it has nothing to show yet."""
+        if delta.finish is None and delta.index in self._begun and not self._running_usage:
+            if not delta.text:
+                return b""
+            return self._text[delta.index] + orjson.dumps(delta.text) + self._open + self._tail
+        return self._rare_chunk(delta)
+
+    def _rare_chunk(self, delta: Delta) -> bytes:
+        """The first chunk of a choice brings the role, its last one the finish reason."""
+        if not (delta.text or delta.finish):
+            return b""
+        body: dict[str, str] = {}
+        if delta.index not in self._begun:
+            self._begun.add(delta.index)
+            body = {"role": "assistant", "content": delta.text}
+        elif delta.text:
+            body = {"content": delta.text}
+        choice = {"index": delta.index, "delta": body, "logprobs": None, "finish_reason": delta.finish}
+        tail = (
+            b',"usage":%b}\n\n' % orjson.dumps(usage_body(self._answer.usage))
+            if self._running_usage
+            else self._tail
+        )
+        return self._head + b'"choices":[%b]' % orjson.dumps(choice) + tail
+
+    def usage_chunk(self) -> bytes:
+        """The chunk without choices that ends a stream whose caller asked for usage."""
+        usage, budget = (
+            orjson.dumps(usage_body(self._answer.usage)),
+            orjson.dumps(self._answer.budget.report()),
+        )
+        return self._head + b'"choices":[],"usage":%b,"budget":%b}\n\n' % (usage, budget)
+
+
+def error_event(error: ServiceError) -> bytes:
+    """An error inside a stream that has begun."""
+    return b"data: %b\n\n" % orjson.dumps(error_body(error))
+
+
+def error_body(error: ServiceError) -> dict[str, Any]:
+    """The one shape of every error."""
+    return {
+        "error": {"message": error.message, "type": error.type, "param": error.param, "code": error.code},
+    }
+
+
+def usage_body(usage: Usage) -> dict[str, Any]:
+    """Usage in OpenAI's shape."""
+    return {
+        "prompt_tokens": usage.prompt_tokens,
+        "completion_tokens": usage.completion_tokens,
+        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
+        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+    }
+
+
+def whole_body(answer: Answer, texts: Sequence[str], finishes: Sequence[str | None]) -> dict[str, Any]:
+    """A complete answer in OpenAI's shape; `texts` and `finishes` by choice."""
+    return {
+        "id": answer.id,
+        "object": "chat.completion",
+        "created": answer.created,
+        "model": answer.model,
+        "choices": [
+            {
+                "index": index,
+                "message": {"role": "assistant", "content": text, "refusal": None},
+                "logprobs": None,
+                "finish_reason": finish,
+            }
+            for index, (text, finish) in enumerate(zip(texts, finishes, strict=True))
+        ],
+        "usage": usage_body(answer.usage),
+        "budget": answer.budget.report(),
+    }

@@ -1,0 +1,49 @@
+"""Is it alive, is it ready, what is it: the routes that answer without the engine's help."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fastapi import APIRouter
+from starlette.responses import JSONResponse
+
+from service import __version__
+from service.chat.life import Life, Stage
+from service.engine.protocol import Engine
+
+
+def probes(life: Life, engine: Engine, model_name: str) -> APIRouter:
+    """`/livez`, `/readyz` with its alias `/health`, and `/version`."""
+    router = APIRouter(tags=["operations"])
+
+    def check_alive() -> None:
+        if life.stage is not Stage.STARTING:
+            engine.check()
+
+    def check_ready() -> None:
+        if life.stage is not Stage.OPEN:
+            life.refuse()
+        engine.check()
+
+    def answer(check: Callable[[], None]) -> JSONResponse:
+        check()
+        return JSONResponse({"status": "ok"})
+
+    @router.get("/livez", summary="200 while the process and its engine are alive")
+    async def livez() -> JSONResponse:
+        return answer(check_alive)
+
+    @router.get("/readyz", summary="200 when requests are taken: loaded, alive and not draining")
+    async def readyz() -> JSONResponse:
+        return answer(check_ready)
+
+    @router.get("/health", summary="The same as /readyz")
+    async def health() -> JSONResponse:
+        return answer(check_ready)
+
+    @router.get("/version", summary="Versions of the service, the engine and the model")
+    async def version() -> JSONResponse:
+        check_ready()
+        return JSONResponse({"twophase": __version__, "vllm": engine.facts.version, "model": model_name})
+
+    return router

@@ -1,0 +1,142 @@
+"""The two ways an answer leaves: as a stream of events, or whole. Each owns the answer and closes it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+import orjson
+from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
+
+from service.chat.answer import Answer
+from service.engine.protocol import Delta, Sink
+from service.errors import Draining, ServiceError
+from service.web.encode import DONE, KEEP_ALIVE, ChunkEncoder, error_event, whole_body
+from service.web.refusal import render
+from service.web.writer import Writer
+
+CUT_OFF = "The service is shutting down and could not finish this answer."
+
+STREAM_HEADERS = {
+    "content-type": "text/event-stream; charset=utf-8",
+    "cache-control": "no-cache",
+    "x-accel-buffering": "no",
+}
+
+
+class EventStream(Response, Sink):
+    """A streamed answer. Deltas are written from the engine's loop; the request's task only waits."""
+
+    def __init__(
+        self,
+        answer: Answer,
+        encoder: ChunkEncoder,
+        headers: Mapping[str, str],
+        *,
+        with_usage: bool,
+        keepalive_s: float,
+    ) -> None:
+        self.status_code = 200
+        self.background = None
+        self.init_headers({**STREAM_HEADERS, **headers})
+        self._answer = answer
+        self._encoder = encoder
+        self._with_usage = with_usage
+        self._keepalive_s = keepalive_s
+        self._quiet = True
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._writer = Writer(send)
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            self._answer.listen(self)
+            await self._over(receive)
+        except asyncio.CancelledError:  # the drain limit has passed: this is the last thing to do
+            self.fail(Draining(CUT_OFF))
+        finally:
+            self._answer.close()
+
+    def put(self, delta: Delta) -> None:
+        self._quiet = False
+        chunk = self._encoder.chunk(delta)
+        if self._answer.complete:
+            end = self._encoder.usage_chunk() + DONE if self._with_usage else DONE
+            self._writer.write(chunk + end, last=True)
+        elif chunk:
+            self._writer.write(chunk)
+
+    def fail(self, error: ServiceError) -> None:
+        self._writer.write(error_event(error), last=True)
+
+    async def _over(self, receive: Receive) -> None:
+        """Returns when the last byte is written or the client has left."""
+        gone = asyncio.ensure_future(client_gone(receive))
+        try:
+            while not (gone.done() or self._writer.over.done()):
+                await asyncio.wait(
+                    {gone, self._writer.over}, timeout=self._keepalive_s, return_when=asyncio.FIRST_COMPLETED
+                )
+                self._keep_alive()
+        finally:
+            gone.cancel()
+            self._writer.abandon()
+
+    def _keep_alive(self) -> None:
+        if self._quiet and not self._writer.over.done() and not self._writer.behind:
+            self._writer.write(KEEP_ALIVE)
+        self._quiet = True
+
+
+class WholeAnswer(Response, Sink):
+    """An answer sent in one piece when it is complete."""
+
+    def __init__(self, answer: Answer, headers: Mapping[str, str]) -> None:
+        self.background = None
+        self._answer = answer
+        self._extra_headers = headers
+        self._texts: list[list[str]] = [[] for _ in range(answer.n)]
+        self._finishes: list[str | None] = [None] * answer.n
+        self._error: ServiceError | None = None
+        self._end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            self._answer.listen(self)
+            gone = asyncio.ensure_future(client_gone(receive))
+            try:
+                await asyncio.wait((gone, self._end), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                gone.cancel()
+            response = self._response() if self._end.done() else None
+        except asyncio.CancelledError:
+            response = render(Draining(CUT_OFF))
+        finally:
+            self._answer.close()
+        if response is not None:
+            await response(scope, receive, send)
+
+    def put(self, delta: Delta) -> None:
+        self._texts[delta.index].append(delta.text)
+        if delta.finish is not None:
+            self._finishes[delta.index] = delta.finish
+        if self._answer.complete and not self._end.done():
+            self._end.set_result(None)
+
+    def fail(self, error: ServiceError) -> None:
+        self._error = error
+        if not self._end.done():
+            self._end.set_result(None)
+
+    def _response(self) -> Response:
+        if self._error is not None:
+            return render(self._error)
+        body = whole_body(self._answer, ["".join(parts) for parts in self._texts], self._finishes)
+        return Response(orjson.dumps(body), media_type="application/json", headers=dict(self._extra_headers))
+
+
+async def client_gone(receive: Receive) -> None:
+    """Returns when the client has closed its connection."""
+    message: Message = {"type": ""}
+    while message["type"] != "http.disconnect":
+        message = await receive()

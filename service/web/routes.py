@@ -1,0 +1,79 @@
+"""The chat routes: read the request, open the answer, choose how it leaves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from fastapi import APIRouter
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.types import Receive
+
+from service.chat.answer import Answer
+from service.chat.request import ChatRequest
+from service.chat.service import Chat
+from service.errors import ModelNotFound, shown
+from service.settings import Settings
+from service.web.body import read_json_body
+from service.web.encode import ChunkEncoder
+from service.web.responses import EventStream, WholeAnswer, client_gone
+from service.web.wire import chat_request, header_names, parse_object
+
+
+def chat_routes(chat: Chat, settings: Settings) -> APIRouter:
+    """`/v1/chat/completions` and `/v1/models`."""
+    router = APIRouter(tags=["chat"])
+
+    @router.post("/v1/chat/completions", summary="Answer a conversation, streamed or whole")
+    async def completions(request: Request) -> Response:
+        raw = await read_json_body(
+            request.headers,
+            request.receive,
+            max_bytes=settings.max_body_bytes,
+            timeout_s=settings.body_timeout_s,
+        )
+        wish, ignored = chat_request(parse_object(raw), strict=settings.strict, max_n=settings.max_n)
+        answer = await _unless_gone(chat.open(wish), request.receive)
+        headers = answer.budget.headers()
+        if names := header_names(ignored):
+            headers["x-ignored-params"] = names
+        return _event_stream(answer, wish, headers) if wish.stream else WholeAnswer(answer, headers)
+
+    def _event_stream(answer: Answer, wish: ChatRequest, headers: dict[str, str]) -> EventStream:
+        running = bool(wish.stream_options and wish.stream_options.continuous_usage_stats)
+        return EventStream(
+            answer,
+            ChunkEncoder(answer, with_usage=wish.includes_usage, running_usage=running),
+            headers,
+            with_usage=wish.includes_usage,
+            keepalive_s=settings.keepalive_s,
+        )
+
+    @router.get("/v1/models", summary="The model served here")
+    async def models() -> JSONResponse:
+        return JSONResponse({"object": "list", "data": [chat.model_card()]})
+
+    @router.get("/v1/models/{name:path}", summary="One model by name")
+    async def model(name: str) -> JSONResponse:
+        if name != chat.model_name:
+            raise ModelNotFound(f"There is no model {shown(name)} here; this service has {chat.model_name}.")
+        return JSONResponse(chat.model_card())
+
+    return router
+
+
+async def _unless_gone(opening: Coroutine[Any, Any, Answer], receive: Receive) -> Answer:
+    """The opened answer, unless the client leaves before there is one."""
+    task = asyncio.ensure_future(opening)
+    gone = asyncio.ensure_future(client_gone(receive))
+    try:
+        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            return task.result()
+        raise ClientDisconnect
+    finally:
+        gone.cancel()
+        if not task.done():
+            task.cancel()

@@ -1,0 +1,115 @@
+"""The server around the app: listens before the model is there, drains before it goes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable
+from types import FrameType
+
+import uvicorn
+from fastapi import FastAPI
+
+from service.chat.life import Life, Stage
+from service.engine.protocol import Engine
+from service.errors import EngineUnavailable, StartError
+from service.settings import Settings
+from service.web.connection import connection_class
+
+log = logging.getLogger(__name__)
+
+CLOSING_S = 2  # for the last error events and bytes, once the drain limit has passed
+
+
+class Server(uvicorn.Server):
+    """uvicorn with our life: `failure` says why it ended, when it ended badly."""
+
+    def __init__(
+        self,
+        app: FastAPI,
+        settings: Settings,
+        life: Life,
+        engine: Engine,
+        on_ready: Callable[[], None] | None = None,
+    ) -> None:
+        super().__init__(_config(app, settings))
+        self.failure: Exception | None = None
+        self._life = life
+        self._engine = engine
+        self._drain_s = settings.drain_s
+        self._on_ready = on_ready
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """The first signal drains, the second ends at once. Nothing is raised again at the end."""
+        self.force_exit = self.should_exit
+        self.should_exit = True
+        self._life.drain()
+
+    async def on_tick(self, counter: int) -> bool:
+        """Ends the server when the model cannot be served, so that a supervisor starts it again."""
+        if self._life.stage is Stage.FAILED:
+            self.failure = self._life.failure
+            return True
+        if self._life.stage is Stage.OPEN:
+            self._announce()
+            try:
+                self._engine.check()
+            except EngineUnavailable as exc:
+                self.failure = exc
+                return True
+        return await super().on_tick(counter)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Answers under way finish while new requests are still told why they are refused."""
+        self._life.drain()
+        if self.failure is None and self._life.in_flight:
+            log.info("draining: %d answers under way, up to %g s", self._life.in_flight, self._drain_s)
+            await self._drained()
+        await super().shutdown(sockets)
+
+    def _announce(self) -> None:
+        if self._on_ready is not None:
+            self._on_ready()
+            self._on_ready = None
+
+    async def _drained(self) -> None:
+        emptied = asyncio.ensure_future(self._life.emptied())
+        limit = asyncio.get_running_loop().time() + self._drain_s
+        while not (emptied.done() or self.force_exit) and asyncio.get_running_loop().time() < limit:
+            await asyncio.wait({emptied}, timeout=0.1)
+        emptied.cancel()
+
+
+def listening_socket(host: str, port: int) -> socket.socket:
+    """A socket bound to the address; bound before anything heavy is loaded, so that a taken port fails fast.
+
+    Raises:
+        StartError: the address cannot be used.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        bound = socket.socket(family)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind((host, port))
+    except OSError as exc:
+        raise StartError(
+            f"cannot listen on {host}:{port}: {exc.strerror or exc}. Stop what is there, or choose another "
+            "address with TWOPHASE_HOST and TWOPHASE_PORT."
+        ) from exc
+    return bound
+
+
+def _config(app: FastAPI, settings: Settings) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        loop="uvloop",
+        http=connection_class(
+            write_timeout_s=settings.write_timeout_s, head_timeout_s=settings.body_timeout_s
+        ),
+        ws="none",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=CLOSING_S,
+    )

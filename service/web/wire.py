@@ -1,0 +1,139 @@
+"""Bytes to a chat request: JSON as the standard has it, known fields, sentences for what is wrong."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+from pydantic import ValidationError
+
+from service.chat.request import KNOWN_FIELDS, UNHONOURED, ChatRequest
+from service.errors import InvalidJson, InvalidTemplate, InvalidValue, MissingValue, Unsupported, shown
+
+MAX_DEPTH = 64
+MAX_NAMED = 16
+CLEAN_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+
+JsonObject = dict[str, Any]
+
+
+def parse_object(raw: bytes) -> JsonObject:
+    """The JSON object in `raw`. Of repeated keys the last one counts, here and so everywhere.
+
+    Raises:
+        InvalidJson: it is none. InvalidValue: it holds NaN or an infinity, naming the field.
+    """
+    try:
+        body = orjson.loads(raw)
+    except orjson.JSONDecodeError as exc:
+        _refuse_infinite(raw)
+        raise InvalidJson(f"The body is not valid JSON: {shown(str(exc), 120)}.") from None
+    if not isinstance(body, dict):
+        raise InvalidJson("The body must be a JSON object.")
+    return body
+
+
+def chat_request(body: JsonObject, *, strict: bool, max_n: int) -> tuple[ChatRequest, list[str]]:
+    """A checked request, and the names of fields nobody knows.
+
+    Raises:
+        InvalidValue: naming the field.
+    """
+    ignored = [name for name in body if name not in KNOWN_FIELDS]
+    if strict and ignored:
+        raise Unsupported(f"{shown(ignored[0])} is no field of this API.", param=shown(ignored[0]))
+    _refuse_unhonoured(body)
+    _refuse_deep(body)
+    try:
+        request = ChatRequest.model_validate(body)
+    except ValidationError as exc:
+        raise _sentence(exc) from None
+    _refuse_combinations(request, max_n)
+    return request, ignored
+
+
+def header_names(names: list[str]) -> str:
+    """Field names as a header value; what could not stand in a header is left out."""
+    return ", ".join(name for name in names[:MAX_NAMED] if CLEAN_NAME.fullmatch(name))
+
+
+def _refuse_unhonoured(body: JsonObject) -> None:
+    for name in body.keys() & UNHONOURED.keys():
+        if body[name] in UNHONOURED[name]:
+            continue
+        if name == "chat_template":
+            raise InvalidTemplate(
+                "chat_template cannot be set by a request; the operator sets it.", param=name
+            )
+        raise Unsupported(f"{name} is not supported here; leave it out.", param=name)
+
+
+def _refuse_deep(body: JsonObject) -> None:
+    """Only free-form fields can be deep; the shape of the others is checked anyway."""
+    for name, value in body.items():
+        if isinstance(value, dict | list) and name != "messages" and _depth_exceeds(value, MAX_DEPTH):
+            raise InvalidValue(f"{shown(name)} is nested deeper than {MAX_DEPTH} levels.", param=shown(name))
+
+
+def _depth_exceeds(value: Any, limit: int) -> bool:
+    level = [value]
+    for _ in range(limit):
+        inner = (node.values() if isinstance(node, dict) else node for node in level)
+        level = [child for children in inner for child in children if isinstance(child, dict | list)]
+        if not level:
+            return False
+    return True
+
+
+def _refuse_combinations(request: ChatRequest, max_n: int) -> None:
+    if (request.n or 1) > max_n:
+        raise InvalidValue(
+            f"n is {request.n}; this service makes at most {max_n} answers per request.", param="n"
+        )
+    if request.stream_options is not None and not request.stream:
+        raise InvalidValue("stream_options needs stream to be true.", param="stream_options")
+
+
+def _sentence(exc: ValidationError) -> InvalidValue:
+    """What is wrong with the first field that is, in words."""
+    error = exc.errors(include_url=False, include_context=False)[0]
+    param = _path(error["loc"])
+    if error["type"] == "missing":
+        return MissingValue(f"{param} is missing.", param=param)
+    said = error["msg"].replace("Input should be", "must be").replace("Input must be", "must be")
+    got = "" if isinstance(error["input"], dict | list) else f", not {shown(error['input'])}"
+    return InvalidValue(f"{param} {said}{got}.", param=param)
+
+
+def _path(parts: tuple[int | str, ...]) -> str:
+    path = ""
+    for part in parts:
+        path += f"[{part}]" if isinstance(part, int) else f".{shown(part)}" if path else shown(part)
+    return path or "body"
+
+
+def _refuse_infinite(raw: bytes) -> None:
+    """NaN and infinities are no JSON, but a caller who sends one is helped by the field's name."""
+    try:
+        body = json.loads(raw)
+    except (ValueError, RecursionError):
+        return
+    for path, value in _leaves(body):
+        if isinstance(value, float) and not math.isfinite(value):
+            raise InvalidValue(f"{_path(path)} must be a finite number.", param=_path(path))
+
+
+def _leaves(value: Any) -> Iterator[tuple[tuple[int | str, ...], Any]]:
+    pending: list[tuple[tuple[int | str, ...], Any]] = [((), value)]
+    while pending:
+        path, node = pending.pop()
+        if isinstance(node, dict):
+            pending += [((*path, name), child) for name, child in node.items()]
+        elif isinstance(node, list):
+            pending += [((*path, index), child) for index, child in enumerate(node)]
+        else:
+            yield path, node

@@ -1,0 +1,85 @@
+"""Parts that many tests need: settings, a tokenizer with its template, engines, a server."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from service.prompt.renderer import Renderer
+
+from service.engine.embedded import prepare
+from service.settings import Settings
+from tests.scripted import ScriptedEngine
+from tests.serving import Running, running
+
+
+@pytest.fixture(autouse=True)
+def no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A developer's own TWOPHASE_ variables do not change what is tested."""
+    for name in [name for name in os.environ if name.startswith("TWOPHASE_") and name != "TWOPHASE_CACHE"]:
+        monkeypatch.delenv(name)
+
+
+@pytest.fixture(scope="session")
+def cache() -> Path:
+    """The folder of the embedded model, the operator's own, so that it is fetched once."""
+    return Path(os.environ.get("TWOPHASE_CACHE", "~/.cache/twophase")).expanduser()
+
+
+@pytest.fixture(scope="session")
+def embedded_model(cache: Path) -> Path:
+    """The folder of the real embedded model."""
+    return prepare(cache, lambda line: None).path
+
+
+@pytest.fixture(scope="session")
+def renderer(embedded_model: Path) -> Renderer:
+    """The embedded model's tokenizer and chat template."""
+    return Renderer.load(str(embedded_model))
+
+
+@pytest.fixture
+def settings() -> Settings:
+    """The defaults, with short times."""
+    return Settings(keepalive_s=0.2, write_timeout_s=1, drain_s=2, body_timeout_s=1)
+
+
+@pytest.fixture
+def engine() -> ScriptedEngine:
+    """An engine that does what the test writes down."""
+    return ScriptedEngine()
+
+
+@pytest.fixture
+def server(settings: Settings, engine: ScriptedEngine, renderer: Renderer) -> Iterator[Running]:
+    """Our app on a real socket, over the scripted engine."""
+    with running(settings, engine, renderer) as server:
+        yield server
+
+
+@pytest.fixture
+def client(server: Running) -> Iterator[httpx.Client]:
+    """A client of that server."""
+    with server.client() as client:
+        yield client
+
+
+Chat = Callable[..., httpx.Response]
+
+
+@pytest.fixture
+def chat(client: httpx.Client) -> Chat:
+    """POST a chat request: the base body with fields replaced or added."""
+
+    def post(**fields: object) -> httpx.Response:
+        return client.post("/v1/chat/completions", json=body(**fields))
+
+    return post
+
+
+def body(**fields: object) -> dict[str, object]:
+    """A small valid chat request, with fields replaced or added."""
+    return {"messages": [{"role": "user", "content": "Name three rivers."}], "max_tokens": 4, **fields}

@@ -1,0 +1,100 @@
+"""An engine whose tokens, pauses and faults a test writes down; real in everything the protocol says."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Iterable
+
+from service.engine.protocol import Delta, Engine, EngineClock, EngineFacts, Finish, Generation, Work
+from service.errors import EngineUnavailable, ServiceError
+
+Step = str | float | ServiceError | Delta
+"""Text of one token, a pause in seconds, a failure, or a whole delta."""
+
+
+class ScriptedEngine(Engine):
+    """Plays one script per generation, in the order given; without one it says `word` to the end."""
+
+    def __init__(self, context_window: int = 1024, kv_capacity_tokens: int = 0) -> None:
+        self._facts = EngineFacts(context_window, 49_152, kv_capacity_tokens, 16, "scripted")
+        self._scripts: deque[list[Step]] = deque()
+        self.started: list[Work] = []
+        self.aborted: list[str] = []
+        self.refusal: ServiceError | None = None
+        self.dead = False
+        self.start_s = 0.0
+        self.start_failure: Exception | None = None
+
+    def script(self, *steps: Step) -> None:
+        """What the next generation without a script does."""
+        self._scripts.append(list(steps))
+
+    @property
+    def facts(self) -> EngineFacts:
+        return self._facts
+
+    async def start(self) -> None:
+        await asyncio.sleep(self.start_s)
+        if self.start_failure:
+            raise self.start_failure
+
+    async def generate(self, work: Work) -> Generation:
+        self.check()
+        if self.refusal is not None:
+            raise self.refusal
+        self.started.append(work)
+        steps = self._scripts.popleft() if self._scripts else ["word "] * work.max_output_tokens
+        return _ScriptedGeneration(self, work, steps)
+
+    def check(self) -> None:
+        if self.dead:
+            raise EngineUnavailable("The engine is not running; try again later.")
+
+    async def aclose(self) -> None:
+        self.dead = True
+
+
+class _ScriptedGeneration(Generation):
+    def __init__(self, engine: ScriptedEngine, work: Work, steps: Iterable[Step]) -> None:
+        super().__init__()
+        self._engine = engine
+        self._work = work
+        self._queued_s = time.monotonic()
+        self._task: asyncio.Task[None] | None = asyncio.ensure_future(self._play(list(steps)))
+
+    def abort(self) -> None:
+        if self._task is not None and not self._task.done():
+            self._engine.aborted.append(self._work.id)
+            self._task.cancel()
+
+    async def _play(self, steps: list[Step]) -> None:
+        for index in range(self._work.n):
+            if not await self._play_choice(index, steps):
+                return
+
+    async def _play_choice(self, index: int, steps: list[Step]) -> bool:
+        said = 0
+        first_s = 0.0
+        for position, step in enumerate(steps, start=1):
+            if isinstance(step, float):
+                await asyncio.sleep(step)
+            elif isinstance(step, ServiceError):
+                self._hand_over(step)
+                return False
+            else:
+                await asyncio.sleep(0)
+                said += 1
+                first_s = first_s or time.monotonic()
+                self._hand_over(self._delta(index, step, said, position == len(steps), first_s))
+                if said == self._work.max_output_tokens:
+                    break
+        return True
+
+    def _delta(self, index: int, step: str | Delta, said: int, last: bool, first_s: float) -> Delta:
+        if isinstance(step, Delta):
+            return step
+        finish: Finish | None = "length" if said == self._work.max_output_tokens else "stop" if last else None
+        clock = EngineClock(self._queued_s, self._queued_s, first_s, time.monotonic(), 0, 0)
+        return Delta(index, step, [said], finish, clock if finish or said == 1 else None)

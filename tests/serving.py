@@ -1,0 +1,67 @@
+"""A real uvicorn with our app on a real socket, in a thread, for tests about streams and time."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import httpx
+import uvloop
+from service.prompt.renderer import Renderer
+
+from service.app import create_app
+from service.chat.life import Life
+from service.engine.protocol import Engine
+from service.settings import Settings
+from service.web.server import Server, listening_socket
+
+
+@dataclass
+class Running:
+    """A server that runs, and what a test may want to look at from outside its loop."""
+
+    url: str
+    port: int
+    server: Server
+    life: Life
+    loop: asyncio.AbstractEventLoop
+    thread: threading.Thread
+
+    def client(self, **options: object) -> httpx.Client:
+        """A new client of this server."""
+        return httpx.Client(base_url=self.url, timeout=30, **options)  # type: ignore[arg-type]
+
+
+@contextmanager
+def running(
+    settings: Settings, engine: Engine, renderer: Renderer, *, wait: bool = True
+) -> Iterator[Running]:
+    """Serve until the block ends; with `wait`, only once the service is ready."""
+    address = listening_socket("127.0.0.1", 0)
+    ready = threading.Event()
+    started = threading.Event()
+    box: list[Running] = []
+
+    async def serve() -> None:
+        life = Life()
+        app = create_app(settings, engine, renderer, life)
+        server = Server(app, settings, life, engine, ready.set)
+        port = address.getsockname()[1]
+        loop = asyncio.get_running_loop()
+        box.append(Running(f"http://127.0.0.1:{port}", port, server, life, loop, threading.current_thread()))
+        started.set()
+        await server.serve(sockets=[address])
+
+    thread = threading.Thread(target=lambda: uvloop.run(serve()), name="server")
+    thread.start()
+    started.wait(10)
+    try:
+        if wait:
+            assert ready.wait(180), "the service did not become ready"
+        yield box[0]
+    finally:
+        box[0].server.should_exit = True
+        thread.join(60)
