@@ -7,7 +7,16 @@ import time
 from collections import deque
 from collections.abc import Iterable
 
-from service.engine.protocol import Delta, Engine, EngineClock, EngineFacts, Finish, Generation, Work
+from service.engine.protocol import (
+    Delta,
+    Engine,
+    EngineClock,
+    EngineFacts,
+    EngineLoad,
+    Finish,
+    Generation,
+    Work,
+)
 from service.errors import EngineUnavailable, ServiceError
 
 Step = str | float | ServiceError | Delta
@@ -34,6 +43,10 @@ class ScriptedEngine(Engine):
     @property
     def facts(self) -> EngineFacts:
         return self._facts
+
+    @property
+    def load(self) -> EngineLoad:
+        return EngineLoad(running=len(self.started) - len(self.aborted))
 
     async def start(self) -> None:
         await asyncio.sleep(self.start_s)

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 import httpx
 import uvloop
-from service.prompt.renderer import Renderer
 
 from service.app import create_app
 from service.chat.life import Life
 from service.engine.protocol import Engine
+from service.prompt.renderer import Renderer
 from service.settings import Settings
 from service.web.server import Server, listening_socket
 
@@ -27,6 +27,7 @@ class Running:
     port: int
     server: Server
     life: Life
+    renderer: Renderer
     loop: asyncio.AbstractEventLoop
     thread: threading.Thread
 
@@ -51,7 +52,11 @@ def running(
         server = Server(app, settings, life, engine, ready.set)
         port = address.getsockname()[1]
         loop = asyncio.get_running_loop()
-        box.append(Running(f"http://127.0.0.1:{port}", port, server, life, loop, threading.current_thread()))
+        box.append(
+            Running(
+                f"http://127.0.0.1:{port}", port, server, life, renderer, loop, threading.current_thread()
+            )
+        )
         started.set()
         await server.serve(sockets=[address])
 

@@ -53,11 +53,15 @@ class Collected(Sink):
     def __init__(self) -> None:
         self.deltas: list[Delta] = []
         self.error: ServiceError | None = None
+        self.begun = asyncio.Event()
         self.ended = asyncio.Event()
+        self.choices_left = 1
 
     def put(self, delta: Delta) -> None:
         self.deltas.append(delta)
-        if delta.finish is not None:
+        self.begun.set()
+        self.choices_left -= delta.finish is not None
+        if self.choices_left == 0:
             self.ended.set()
 
     def fail(self, error: ServiceError) -> None:
@@ -115,11 +119,10 @@ async def test_first_and_last_delta_carry_the_engines_clock(engine: Engine) -> N
 
 
 async def test_choices_are_told_apart_and_equal_when_greedy(engine: Engine) -> None:
-    generation = await engine.generate(work("choices", n=3))
     collected = Collected()
-    generation.listen(collected)
-    while sum(delta.finish is not None for delta in collected.deltas) < 3:
-        await asyncio.sleep(0.01)
+    collected.choices_left = 3
+    (await engine.generate(work("choices", n=3))).listen(collected)
+    await asyncio.wait_for(collected.ended.wait(), 60)
     assert {delta.index for delta in collected.deltas} == {0, 1, 2}
     assert collected.token_ids(0) == collected.token_ids(1) == collected.token_ids(2)
 
@@ -137,8 +140,7 @@ async def test_an_aborted_generation_hands_nothing_over_any_more(engine: Engine)
     collected = Collected()
     generation = await engine.generate(work("aborted", max_output_tokens=900))
     generation.listen(collected)
-    while not collected.deltas:
-        await asyncio.sleep(0.01)
+    await asyncio.wait_for(collected.begun.wait(), 60)
     generation.abort()
     generation.abort()
     seen = len(collected.deltas)
@@ -200,7 +202,7 @@ async def test_every_error_of_vllm_has_a_place_in_our_tree() -> None:
     import vllm.exceptions
     from vllm.v1.engine import exceptions as engine_exceptions
 
-    from service.engine.vllm import translate
+    from service.engine.vllm.translate import translate
     from service.errors import InternalFault
 
     classes = [

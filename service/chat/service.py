@@ -16,7 +16,8 @@ from service.chat.request import ChatRequest
 from service.engine.protocol import Engine, Work
 from service.engine.sampling import check_sampling
 from service.errors import ModelNotFound, shown
-from service.prompt.renderer import Prompt, Renderer, RenderOptions
+from service.prompt.prompt import Prompt, RenderOptions
+from service.prompt.renderer import Renderer
 from service.settings import Settings
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from service.engine.sampling import Sampling
 from service.errors import ServiceError, StartError
@@ -27,7 +27,18 @@ class EngineFacts:
     kv_capacity_tokens: int
     block_size: int  # tokens
     version: str
+    model_config: Mapping[str, Any] = field(default_factory=dict)  # the text model's, as transformers has it
+    kv_dtype: str = "auto"  # of the KV cache, as it is really kept
     sampling_defaults: Mapping[str, float] = field(default_factory=dict)  # what the model's makers advise
+
+
+@dataclass(frozen=True, slots=True)
+class EngineLoad:
+    """What an engine has to do, as of its last step."""
+
+    running: int = 0  # generations
+    waiting: int = 0  # generations
+    kv_used_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +119,10 @@ class Engine(Protocol):
     @property
     def facts(self) -> EngineFacts:
         """Known once `start` has returned."""
+
+    @property
+    def load(self) -> EngineLoad:
+        """What the engine has to do just now."""
 
     async def start(self) -> None:
         """Load the model and generate once, so that no caller is the warm-up.

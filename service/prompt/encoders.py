@@ -8,7 +8,6 @@ the whole prompt, markers and all, so control tokens that a user typed must be r
 from __future__ import annotations
 
 import re
-import secrets
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
@@ -59,8 +58,8 @@ class PieceEncoder:
 
     def __init__(self, vocabulary: Vocabulary, *, reject: bool) -> None:
         self.markers = vocabulary.controls
-        self._guard = f"\U000f0000{secrets.token_hex(16)}\U000f0001"
-        self._tokenizer = vocabulary.plain_copy(self._guard)
+        self._guard = vocabulary.guard
+        self._tokenizer = vocabulary.plain
         self._bytes = vocabulary.bytes_by_id
         self._ids = list(range(len(self._bytes)))  # one object per id, however many pieces name it
         self.refused = any_of(self.markers if reject else self._unspeakable())

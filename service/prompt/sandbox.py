@@ -69,7 +69,7 @@ class RenderContext(Context):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.watch = Watch(float("inf"))
-        self._at: dict[int, Origin] = {}
+        self._at: list[tuple[int, Origin]] = []  # loops over messages, the innermost last
 
     def derived(self, locals: dict[str, Any] | None = None) -> RenderContext:  # the name is Jinja's
         context = super().derived(locals)
@@ -87,19 +87,27 @@ class RenderContext(Context):
         self.watch.tick()
         for target in targets:
             if isinstance(target, Turn):
-                self._at[loop] = target._origin
+                if self._at and self._at[-1][0] == loop:
+                    self._at.pop()
+                self._at.append((loop, target._origin))
                 return mark(target._origin)
         return ""
 
-    def leave(self, loop: int, outer: int) -> str:
-        """A loop has ended: if it was about messages, the text is again that of the loop around it."""
-        return mark(self._at.get(outer, LOOSE)) if self._at.pop(loop, None) else ""
+    def leave(self, loop: int) -> str:
+        """A loop has ended: if it was about messages, what follows belongs to the one around it again."""
+        if not self._at or self._at[-1][0] != loop:
+            return ""
+        self._at.pop()
+        return mark(self._here())
 
-    def generation(self, begins: bool, loop: int) -> str:
+    def generation(self, begins: bool) -> str:
         """A branch that depends on `add_generation_prompt` begins or ends."""
         if not self.resolve("add_generation_prompt"):
             return ""
-        return mark(Origin(None, "generation") if begins else self._at.get(loop, LOOSE))
+        return mark(Origin(None, "generation") if begins else self._here())
+
+    def _here(self) -> Origin:
+        return self._at[-1][1] if self._at else LOOSE
 
 
 class TracingGenerator(CodeGenerator):
@@ -107,24 +115,20 @@ class TracingGenerator(CodeGenerator):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._open_loops = [0]
         self._loops = 0
 
     def visit_For(self, node: nodes.For, frame: Frame) -> None:
         self._loops += 1
-        loop, outer = self._loops, self._open_loops[-1]
-        node.body.insert(0, _hook("enter", nodes.Const(loop), *_names(node.target)))
-        self._open_loops.append(loop)
+        loop = nodes.Const(self._loops)
+        node.body.insert(0, _hook("enter", loop, *_names(node.target)))
         super().visit_For(node, frame)
-        self._open_loops.pop()
-        self.visit(_hook("leave", nodes.Const(loop), nodes.Const(outer)), frame)
+        self.visit(_hook("leave", loop), frame)
 
     def visit_If(self, node: nodes.If, frame: Frame) -> None:
-        loop = nodes.Const(self._open_loops[-1])
         for branch in (node, *node.elif_):
             if any(name.name == "add_generation_prompt" for name in _names(branch.test)):
-                branch.body.insert(0, _hook("generation", nodes.Const(True), loop))
-                branch.body.append(_hook("generation", nodes.Const(False), loop))
+                branch.body.insert(0, _hook("generation", nodes.Const(True)))
+                branch.body.append(_hook("generation", nodes.Const(False)))
         super().visit_If(node, frame)
 
     def visit_Macro(self, node: nodes.Macro, frame: Frame) -> None:

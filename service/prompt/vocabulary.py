@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+import secrets
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from tokenizers import AddedToken, Tokenizer
@@ -22,42 +23,43 @@ class Vocabulary:
     """What has to be known of a tokenizer to use it piece by piece.
 
     Control tokens are those the tokenizer calls special, and whatever other added token the template's source
-    spells out (DeepSeek's turn markers are not "special").
+    spells out (DeepSeek's turn markers are not "special"). `plain` is a copy of the tokenizer that reads their
+    names as plain characters, and knows one token more: `guard`, whose name nobody can guess.
     """
 
     def __init__(self, tokenizer: Tokenizer, template_sources: Iterable[str]) -> None:
-        self._recipe: dict[str, Any] = json.loads(tokenizer.to_str())
+        recipe: dict[str, Any] = json.loads(tokenizer.to_str())
         sources = "\n".join(template_sources)
-        added: list[dict[str, Any]] = self._recipe["added_tokens"]
         self.controls = {
             token["content"]: Control(token["id"], token["lstrip"], token["rstrip"])
-            for token in added
+            for token in recipe["added_tokens"]
             if token["special"] or (token["content"] in sources and not token["content"].isspace())
         }
-        self.bytes_by_id = self._bytes_by_id(tokenizer.get_vocab(with_added_tokens=False))
+        self.guard = f"<{secrets.token_hex(16)}>"  # ASCII, or it would make every text it is put before wide
+        self.plain = _plain_copy(recipe, self.controls.keys(), self.guard)
+        self.bytes_by_id = _bytes_by_id(recipe, tokenizer.get_vocab(with_added_tokens=False))
 
-    def plain_copy(self, guard: str) -> Tokenizer:
-        """The tokenizer, reading control tokens' names as plain text, with `guard` as one token more."""
-        added = [
-            {**token, "special": token["content"] in self.controls} for token in self._recipe["added_tokens"]
-        ]
-        bare = {"added_tokens": added, "post_processor": None, "truncation": None, "padding": None}
-        copy = Tokenizer.from_str(json.dumps({**self._recipe, **bare}))
-        copy.encode_special_tokens = True
-        copy.add_tokens([AddedToken(guard, normalized=False, special=False)])
-        return copy
 
-    def _bytes_by_id(self, vocabulary: Mapping[str, int]) -> list[bytes]:
-        """The text of each token, if it has one of its own; a guess, used only where it proves right."""
-        by_byte = "ByteLevel" in json.dumps(self._recipe["decoder"])
-        text_of = _of_byte_level() if by_byte else _of_word_pieces
-        added = {token["content"]: token["id"] for token in self._recipe["added_tokens"]}
-        table = [b""] * (max([*vocabulary.values(), *added.values()]) + 1)
-        for token, at in vocabulary.items():
-            table[at] = text_of(token)
-        for token, at in added.items():
-            table[at] = token.encode() if by_byte else text_of(token)
-        return table
+def _plain_copy(recipe: Mapping[str, Any], controls: Container[str], guard: str) -> Tokenizer:
+    added = [{**token, "special": token["content"] in controls} for token in recipe["added_tokens"]]
+    bare = {"added_tokens": added, "post_processor": None, "truncation": None, "padding": None}
+    copy = Tokenizer.from_str(json.dumps({**recipe, **bare}))
+    copy.encode_special_tokens = True
+    copy.add_tokens([AddedToken(guard, normalized=False, special=False)])
+    return copy
+
+
+def _bytes_by_id(recipe: Mapping[str, Any], vocabulary: Mapping[str, int]) -> list[bytes]:
+    """The text of each token, if it has one of its own; a guess, used only where it proves right."""
+    by_byte = "ByteLevel" in json.dumps(recipe["decoder"])
+    text_of = _of_byte_level() if by_byte else _of_word_pieces
+    added = {token["content"]: token["id"] for token in recipe["added_tokens"]}
+    table = [b""] * (max([*vocabulary.values(), *added.values()]) + 1)
+    for token, at in vocabulary.items():
+        table[at] = text_of(token)
+    for token, at in added.items():
+        table[at] = token.encode() if by_byte else text_of(token)
+    return table
 
 
 def any_of(names: Iterable[str]) -> re.Pattern[str]:

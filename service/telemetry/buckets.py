@@ -1,4 +1,4 @@
-"""Bucket bounds, in seconds: the range a language model's latencies really cover, a few milliseconds to minutes."""
+"""Bucket bounds in seconds. A language model's latencies reach from a millisecond to minutes."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from time import time
@@ -22,28 +23,26 @@ class BulkHistogram(Collector):
 
     def __init__(self, name: str, text: str, bounds_s: Sequence[float], registry: CollectorRegistry) -> None:
         self._name, self._text = name, text
-        self._bounds = [*(str(float(bound)) for bound in bounds_s), "+Inf"]
-        self._counts = [0] * len(self._bounds)
+        self._bounds_s = bounds_s
+        self._labels = [*(str(float(bound)) for bound in bounds_s), "+Inf"]
+        self._counts = [0] * len(self._labels)
+        self._exemplars: list[Exemplar | None] = [None] * len(self._labels)
         self._sum = 0.0
-        self._exemplars: list[Exemplar | None] = [None] * len(self._bounds)
         registry.register(self)
 
     def add(self, counts: Sequence[int], total: float) -> None:
-        """Add `counts` by bucket, whose values come to `total`."""
+        """Add `counts` by bucket, of values that come to `total`."""
         self._counts = [have + more for have, more in zip(self._counts, counts, strict=True)]
         self._sum += total
 
-    def mark(self, bucket: int, value: float, trace_id: str) -> None:
+    def mark(self, value: float, trace_id: str) -> None:
         """Keep the trace in which `value` was seen."""
-        self._exemplars[bucket] = Exemplar({"trace_id": trace_id}, value, time())
+        self._exemplars[bisect_left(self._bounds_s, value)] = Exemplar({"trace_id": trace_id}, value, time())
 
     def collect(self) -> Iterator[HistogramMetricFamily]:
         family = HistogramMetricFamily(self._name, self._text)
-        rows = zip(self._bounds, accumulate(self._counts), self._exemplars, strict=True)
-        buckets = [
-            (le, float(count)) if exemplar is None else (le, float(count), exemplar)
-            for le, count, exemplar in rows
-        ]
+        rows = zip(self._labels, accumulate(self._counts), self._exemplars, strict=True)
+        buckets = [(le, count, mark) if mark else (le, count) for le, count, mark in rows]
         family.add_metric([], buckets, self._sum)
         yield family
 
@@ -76,8 +75,8 @@ class InFlight(Collector):
     def collect(self) -> Iterator[GaugeMetricFamily]:
         family = GaugeMetricFamily(
             "twophase_inflight",
-            "Chat requests under way: being read and rendered, waiting for a slot, in the engine without a token "
-            "yet, being answered, or complete with bytes still to send",
+            "Chat requests under way: being read and rendered, waiting for a slot, in the engine without a "
+            "token yet, being answered, or complete with bytes still to send",
             labels=["state"],
         )
         for name, count in self.counts().items():
@@ -95,7 +94,7 @@ class SpanCounts(Collector):
     def collect(self) -> Iterator[CounterMetricFamily]:
         family = CounterMetricFamily(
             "twophase_spans",
-            "Spans the collector took, spans it did not take, and spans given up because too many were waiting",
+            "Spans the collector took, spans it did not take, and spans given up since too many were waiting",
             labels=["result"],
         )
         family.add_metric(["exported"], self._ledger.exported)

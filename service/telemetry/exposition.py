@@ -31,9 +31,9 @@ class Page(Collector):
         out of the engine's `vllm:` names in OpenMetrics, and each metric then has two names.
         """
         if _prefers_openmetrics(accept):
-            return openmetrics(self, escaping="allow-utf-8", version="1.0.0"), OPENMETRICS_TYPE
-        # Typed for a registry; it only ever calls `collect`.
-        return plain_text(self, escaping="allow-utf-8"), PLAIN_TYPE  # type: ignore[arg-type]
+            body = openmetrics(self, escaping="allow-utf-8", version="1.0.0")  # type: ignore[no-untyped-call]
+            return body, OPENMETRICS_TYPE
+        return plain_text(self, escaping="allow-utf-8"), PLAIN_TYPE
 
 
 def _prefers_openmetrics(accept: str) -> bool:

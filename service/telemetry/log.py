@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-import time
+from datetime import UTC, datetime
 from typing import Literal
 
 import orjson
@@ -37,7 +37,7 @@ class JsonLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         head: dict[str, object] = {
-            "time": f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(record.created))}.{record.msecs:03.0f}Z",
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
         }

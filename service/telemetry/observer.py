@@ -80,7 +80,7 @@ class Observation:
             self.record.error = exc if isinstance(exc, ServiceError) else InternalFault("an unexpected error")
 
     def close(self) -> None:
-        """The request is over: tell metrics, trace and log. Never waits, never raises; harmless when repeated."""
+        """The request is over: tell metrics, trace and log. Never waits or raises; harmless when repeated."""
         if self.record.closed_s is not None:
             return
         self.record.close()

@@ -1,4 +1,4 @@
-"""From a record to its phases: the one place where times become figures for response, span, metrics and log."""
+"""From a record to its phases: the one place where times become figures, for whoever tells them."""
 
 from __future__ import annotations
 

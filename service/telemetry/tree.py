@@ -98,7 +98,7 @@ def _engine_parts(record: RequestRecord, choice: ChoiceRecord, course: Course, p
 
 
 def _under_way(record: RequestRecord, times: Timeline, chat: Node) -> list[Node]:
-    """The parts that had not ended when the request did. None, when all was made and only reading was left."""
+    """The parts that had not ended when the request did: none, when only reading was left."""
     if not chat.children or record.complete:
         return []
     if len(times.courses) < 2:

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import openai
 import pytest
+from openai.types.chat import ChatCompletionMessageParam
 
 from service import __version__
 from tests.real.conftest import Served
@@ -15,7 +16,9 @@ from tests.sse import read
 
 pytestmark = pytest.mark.engine
 
-FRANCE = [{"role": "user", "content": "What is the capital of France?"}]
+FRANCE: list[ChatCompletionMessageParam] = [
+    {"role": "user", "content": "What is the capital of France?"}
+]
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +51,7 @@ def test_the_capital_of_france_streams_token_by_token(web: httpx.Client) -> None
 def test_the_official_client_streams_and_gets_usage(client: openai.OpenAI) -> None:
     stream = client.chat.completions.create(
         model="smollm2-135m-instruct",
-        messages=FRANCE,  # type: ignore[arg-type]
+        messages=FRANCE,
         temperature=0,
         stream=True,
         stream_options={"include_usage": True},
@@ -64,17 +67,17 @@ def test_the_official_client_streams_and_gets_usage(client: openai.OpenAI) -> No
 def test_the_official_client_gets_a_whole_answer_and_typed_errors(client: openai.OpenAI) -> None:
     answer = client.chat.completions.create(
         model="smollm2-135m-instruct",
-        messages=FRANCE,  # type: ignore[arg-type]
+        messages=FRANCE,
         temperature=0,
     )
     assert "Paris" in (answer.choices[0].message.content or "")
     assert answer.choices[0].finish_reason == "stop"
     with pytest.raises(openai.NotFoundError, match="There is no model gpt-4"):
-        client.chat.completions.create(model="gpt-4", messages=FRANCE)  # type: ignore[arg-type]
+        client.chat.completions.create(model="gpt-4", messages=FRANCE)
     with pytest.raises(openai.BadRequestError, match="max_tokens must be"):
         client.chat.completions.create(
             model="smollm2-135m-instruct",
-            messages=FRANCE,  # type: ignore[arg-type]
+            messages=FRANCE,
             max_tokens=0,
         )
 

@@ -1,0 +1,19 @@
+"""vLLM's AsyncLLM behind the engine protocol. Nothing outside this room imports vLLM.
+
+arguments.py    the operator's engine arguments over our defaults; what is known of a started engine
+engine.py       `VllmEngine`: start, generate, close
+generation.py   vLLM's outputs to deltas, handed over from its output loop
+load.py         what the engine has to do, from its statistics
+params.py       our sampling in vLLM's words
+translate.py    vLLM's errors in ours
+"""
+
+import os
+
+# Before vLLM is imported: no phoning home, and of its log only what an operator can act on.
+os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+
+from service.engine.vllm.engine import VllmEngine
+
+__all__ = ["VllmEngine"]

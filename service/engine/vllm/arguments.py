@@ -1,0 +1,79 @@
+"""The operator's engine arguments over our defaults, and what is known of an engine once it runs."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from vllm.engine.arg_utils import AsyncEngineArgs
+from vllm.platforms import current_platform
+from vllm.v1.engine.async_llm import AsyncLLM
+from vllm.version import __version__ as vllm_version
+
+from service.engine.memory import folder_weights_bytes, free_bytes, kv_cache_bytes
+from service.engine.protocol import EngineFacts, EngineStartError
+from service.errors import shown
+from service.settings import nearest
+
+ADVISED = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")  # never a token limit
+
+
+def engine_args(model: str, args: Mapping[str, Any], max_model_len: int | None) -> AsyncEngineArgs:
+    """The operator's arguments over our defaults.
+
+    Raises:
+        EngineStartError: for an argument that vLLM does not have, or a value it does not take.
+    """
+    known = {field.name for field in dataclasses.fields(AsyncEngineArgs)}
+    if unknown := sorted(set(args) - known):
+        raise EngineStartError(
+            "engine_args: "
+            + "; ".join(f"{name} is no vLLM engine argument{nearest(name, known)}" for name in unknown)
+        )
+    chosen: dict[str, Any] = {"enable_prefix_caching": True, "disable_log_stats": False}
+    if current_platform.is_cpu():
+        chosen["enforce_eager"] = True  # compiling takes minutes and gains 10 to 15 % on a CPU
+        if "VLLM_CPU_KVCACHE_SPACE" not in os.environ:
+            chosen["kv_cache_memory_bytes"] = kv_cache_bytes(free_bytes(), folder_weights_bytes(model))
+    if max_model_len is not None:
+        chosen["max_model_len"] = max_model_len
+    try:
+        return AsyncEngineArgs(**{**chosen, **args, "model": model})
+    except Exception as exc:
+        raise EngineStartError(f"engine_args: {shown(str(exc), 400)}") from exc
+
+
+def facts_of(llm: AsyncLLM) -> EngineFacts:
+    """What is known of a started engine."""
+    config = llm.vllm_config
+    advised = config.model_config.get_diff_sampling_param()
+    return EngineFacts(
+        context_window=config.model_config.max_model_len,
+        vocab_size=config.model_config.get_vocab_size(),
+        kv_capacity_tokens=int(config.cache_config.kv_cache_size_tokens or 0),
+        block_size=int(config.cache_config.block_size or 0),
+        version=vllm_version,
+        model_config=config.model_config.hf_text_config.to_dict(),
+        kv_dtype=_kv_dtype(llm),
+        sampling_defaults={name: value for name, value in advised.items() if name in ADVISED},
+    )
+
+
+def _kv_dtype(llm: AsyncLLM) -> str:
+    """`auto` means that keys and values are kept as the model computes them."""
+    config = llm.vllm_config
+    dtype = str(config.cache_config.cache_dtype)
+    return str(config.model_config.dtype).removeprefix("torch.") if dtype == "auto" else dtype
+
+
+def start_failure(exc: Exception) -> str:
+    """Why the engine did not start, and what to change."""
+    reason = shown(" ".join(str(exc).split()) or type(exc).__name__, 600)
+    if "initialization failed" in reason:
+        return (
+            f"the engine did not start: {reason} The engine's own report stands above. When memory is short, "
+            "lower TWOPHASE_MAX_MODEL_LEN, or set kv_cache_memory_bytes in TWOPHASE_ENGINE_ARGS."
+        )
+    return f"the engine did not start: {reason}"

@@ -1,0 +1,80 @@
+"""vLLM's outputs to deltas, handed over from its own output loop."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from vllm.outputs import RequestOutput
+
+from service.engine.protocol import Delta, EngineClock, Generation
+from service.engine.vllm.translate import translate
+from service.errors import EngineUnavailable, ServiceError
+
+log = logging.getLogger(__name__)
+
+
+class VllmGeneration(Generation):
+    """Takes the place of vLLM's collector: what the output loop puts goes straight to the sink."""
+
+    def __init__(self, collector: Any, abort: Callable[[str], None]) -> None:
+        super().__init__()
+        self._id = collector.request_id
+        self._abort = abort
+        self._begun: set[int] = set()  # choices that have had their first delta
+        self._running = True
+        collector.put = self._put
+        if collector.output is not None:  # made while the request was still being sent
+            self._put(collector.output)
+
+    def abort(self) -> None:
+        if self._running:
+            self._running = False
+            self._abort(self._id)
+
+    def _put(self, output: RequestOutput | Exception) -> None:
+        """Called by vLLM's output loop, which serves every request: nothing may be raised into it."""
+        if not self._running:
+            return
+        try:
+            if isinstance(output, Exception):
+                self._fail(translate(output))
+            else:
+                self._take(output)
+        except Exception:
+            log.exception("a delta could not be handed over; its request is ended")
+            self.abort()
+
+    def _take(self, output: RequestOutput) -> None:
+        for choice in output.outputs:
+            index, finish = choice.index, choice.finish_reason
+            delta = Delta(index, choice.text, choice.token_ids)
+            if finish is not None or index not in self._begun:
+                self._begun.add(index)
+                delta.clock = _clock(output)
+                if finish == "stop" or finish == "length":
+                    delta.finish = finish
+                elif finish is not None:
+                    return self._fail(EngineUnavailable(f"The engine ended this answer early ({finish})."))
+            self._hand_over(delta)
+        if output.finished:
+            self._running = False
+
+    def _fail(self, error: ServiceError) -> None:
+        self.abort()
+        self._hand_over(error)
+
+
+def _clock(output: RequestOutput) -> EngineClock | None:
+    stats = output.metrics
+    if stats is None:
+        return None
+    return EngineClock(
+        queued_s=stats.queued_ts,
+        scheduled_s=stats.scheduled_ts,
+        first_token_s=stats.first_token_ts,
+        last_token_s=stats.last_token_ts,
+        cached_tokens=output.num_cached_tokens or 0,
+        preemptions=stats.num_preemptions,
+    )

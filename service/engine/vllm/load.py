@@ -1,0 +1,45 @@
+"""What the engine has to do, from the statistics it sends with every step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vllm.config import VllmConfig
+from vllm.v1.metrics.loggers import StatLoggerBase
+
+from service.engine.protocol import EngineLoad
+
+
+class LoadKeeper(StatLoggerBase):  # type: ignore[misc]  # vLLM is Any to mypy
+    """Keeps the newest statistics. vLLM calls it for every step: it stores a reference and no more."""
+
+    def __init__(self) -> None:
+        self._newest: Any = None
+
+    def __call__(self, vllm_config: VllmConfig, engine_index: int = 0) -> LoadKeeper:
+        """vLLM asks for a factory; this is its own."""
+        return self
+
+    def record(
+        self,
+        scheduler_stats: Any,
+        iteration_stats: Any,
+        mm_cache_stats: Any = None,
+        engine_idx: int = 0,
+    ) -> None:
+        if scheduler_stats is not None:
+            self._newest = scheduler_stats
+
+    def log_engine_initialized(self) -> None:
+        """Nothing to say."""
+
+    def load(self, kv_capacity_tokens: int) -> EngineLoad:
+        """The load as of the last step."""
+        stats = self._newest
+        if stats is None:
+            return EngineLoad()
+        return EngineLoad(
+            running=stats.num_running_reqs,
+            waiting=stats.num_waiting_reqs + stats.num_skipped_waiting_reqs,
+            kv_used_tokens=round(stats.kv_cache_usage * kv_capacity_tokens),
+        )
