@@ -42,6 +42,8 @@ def create_app(settings: Settings, engine: Engine, renderer: Renderer, life: Lif
         lifespan=lifespan,
         exception_handlers=dict(handlers()),
         redirect_slashes=False,
+        docs_url=None,  # both pages load scripts from other hosts
+        redoc_url=None,
     )
     chat = Chat(settings, engine, renderer, life)
     app.include_router(chat_routes(chat, settings))

@@ -197,6 +197,8 @@ class ServerError(ServiceError):
 class InternalFault(ServerError):
     """Something broke that has no better name; the log has the rest."""
 
+    code = "internal_error"
+
 
 class _Unavailable(ServerError):
     status = 503

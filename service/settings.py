@@ -5,9 +5,9 @@ from __future__ import annotations
 import difflib
 import ipaddress
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 from pydantic_settings import (
@@ -104,13 +104,16 @@ class Settings(BaseSettings):
         return self.model.rstrip("/").rsplit("/", 1)[-1] if self.model else EMBEDDED_MODEL
 
 
-def load(environ: Mapping[str, str] = os.environ, **overrides: Any) -> Settings:
+def load(**overrides: Any) -> Settings:
     """Read and check all settings. `overrides` (from the command line) win.
 
     Raises:
         SettingsError: with one line for each thing to change.
     """
-    _refuse_unknown(environ)
+    _refuse_unknown(os.environ)
+    file = os.environ.get(PREFIX + "CONFIG")
+    if file and not Path(file).is_file():
+        raise SettingsError(f"{PREFIX}CONFIG={file}: there is no such file")
     try:
         return Settings(**{name: value for name, value in overrides.items() if value is not None})
     except ValidationError as exc:
@@ -119,13 +122,13 @@ def load(environ: Mapping[str, str] = os.environ, **overrides: Any) -> Settings:
         raise SettingsError(f"the settings cannot be read: {exc}") from None
 
 
-def nearest(name: str, known: Annotated[Any, "iterable of str"]) -> str:
+def nearest(name: str, known: Iterable[str]) -> str:
     """`; did you mean X?` for the known name most like this one, or nothing."""
     close = difflib.get_close_matches(name, list(known), n=1)
     return f"; did you mean {close[0]}?" if close else ""
 
 
-def _refuse_unknown(environ: Mapping[str, str]) -> None:
+def _refuse_unknown(environ: Iterable[str]) -> None:
     known = {PREFIX + name.upper() for name in Settings.model_fields}
     unknown = [name for name in environ if name.upper().startswith(PREFIX) and name.upper() not in known]
     if unknown:

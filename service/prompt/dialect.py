@@ -12,7 +12,7 @@ from jinja2 import Environment, Undefined, pass_environment
 from jinja2.exceptions import TemplateError
 from jinja2.filters import make_attrgetter
 
-from service.prompt.traced import join, origin_of, spans_of, whole
+from service.prompt.traced import Traced, join, origin_of, spans_of, whole
 
 # Filters that return one of their values, or cut and join them with nothing but the methods of `Traced`.
 EXACT = frozenset(
@@ -50,9 +50,9 @@ def tojson(
 
 def printed(value: Any) -> Any:
     """What an expression puts into the output: what has parts is one text, the caller's if any part is."""
-    if value is None or isinstance(value, (int, float, Undefined)):
+    if type(value) in (str, Traced) or value is None or isinstance(value, (int, float, Undefined)):
         return value
-    return settled(str(value), (value,), exact=True)
+    return settled(str(value), (value,), exact=False)
 
 
 @pass_environment

@@ -8,14 +8,18 @@ the whole prompt, markers and all, so control tokens that a user typed must be r
 from __future__ import annotations
 
 import re
-from bisect import bisect_left, bisect_right
+from array import array
 from collections.abc import Mapping, Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import NamedTuple, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
 from tokenizers import Encoding, Tokenizer
 
 from service.prompt.vocabulary import Control, Vocabulary, any_of
+
+Ends = NDArray[np.int64]
 
 
 class Piece(NamedTuple):
@@ -33,7 +37,7 @@ class Piece(NamedTuple):
 class Known(NamedTuple):
     """A tokenized piece: its ids, and how many of them lie in each of its runs."""
 
-    ids: tuple[int, ...]
+    ids: array[int]
     counts: tuple[int, ...]
 
 
@@ -61,7 +65,7 @@ class PieceEncoder:
         self._guard = vocabulary.guard
         self._tokenizer = vocabulary.plain
         self._bytes = vocabulary.bytes_by_id
-        self._ids = list(range(len(self._bytes)))  # one object per id, however many pieces name it
+        self._lengths = np.array([len(text) for text in self._bytes])
         self.refused = any_of(self.markers if reject else self._unspeakable())
 
     def encode(self, pieces: Sequence[Piece]) -> list[Known]:
@@ -69,20 +73,38 @@ class PieceEncoder:
         encodings = self._tokenizer.encode_batch_fast(inputs, add_special_tokens=False)
         known = []
         for piece, encoding in zip(pieces, encodings, strict=True):
-            ids = tuple(map(self._ids.__getitem__, encoding.ids[1:] if piece.after_marker else encoding.ids))
+            ids = array("I", encoding.ids)
+            if piece.after_marker:
+                del ids[0]
             known.append(Known(ids, self._counts(piece, ids)))
         return known
 
-    def _counts(self, piece: Piece, ids: Sequence[int]) -> tuple[int, ...]:
-        if len(piece.shape) == 1:
-            return (len(ids),)
-        parts, raw = list(map(self._bytes.__getitem__, ids)), piece.text.encode()
-        if b"".join(parts) == raw:
-            shape = piece.shape if len(raw) == len(piece.text) else _in_bytes(piece.text, piece.shape)
-            return share_out(list(accumulate(map(len, parts))), shape)
+    def _counts(self, piece: Piece, ids: array[int]) -> tuple[int, ...]:
+        """The tokenizer's own bookkeeping of places is slow, so the lengths of tokens do instead."""
+        if len(piece.shape) < 2:
+            return (len(ids),) * len(piece.shape)
+        raw = piece.text.encode()
+        shape = piece.shape if len(raw) == len(piece.text) else _in_bytes(piece.text, piece.shape)
+        ends = np.cumsum(self._lengths[np.frombuffer(ids, np.uint32)])
+        if self._proves_right(ids, ends, raw, shape):
+            return share_out(ends, shape)
         guard = self._guard if piece.after_marker else ""
-        ends = _ends(self._tokenizer.encode(guard + piece.text, add_special_tokens=False))
-        return share_out([end - len(guard) for end in ends[bool(guard) :]], piece.shape)
+        places = _ends(self._tokenizer.encode(guard + piece.text, add_special_tokens=False))
+        return share_out(places[bool(guard) :] - len(guard), piece.shape)
+
+    def _proves_right(self, ids: array[int], ends: Ends, raw: bytes, shape: Sequence[int]) -> bool:
+        """Whether `ends` is right up to the longest run and again after it, where the borders are.
+
+        A tokenizer that changes the text it reads, composing accents for example, makes it wrong.
+        """
+        borders = [0, *map(abs, shape)]
+        start, end = max(pairwise(borders), key=lambda run: run[1] - run[0])
+        head = ids[: np.searchsorted(ends, start, "left") + 1]
+        tail = ids[np.searchsorted(ends, end, "right") :]
+        return ends[-1] == len(raw) and raw.startswith(self._text(head)) and raw.endswith(self._text(tail))
+
+    def _text(self, ids: array[int]) -> bytes:
+        return b"".join(map(self._bytes.__getitem__, ids))
 
     def _unspeakable(self) -> list[str]:
         """Control tokens that cannot be had as text: their very characters make the tokenizer write one."""
@@ -105,29 +127,27 @@ class WholeEncoder:
 
     def _known(self, piece: Piece) -> Known:
         encoding = self._tokenizer.encode(piece.text, add_special_tokens=False)
-        return Known(tuple(encoding.ids), share_out(_ends(encoding), piece.shape))
+        return Known(array("I", encoding.ids), share_out(_ends(encoding), piece.shape))
 
 
-def share_out(ends: Sequence[int], shape: Sequence[int]) -> tuple[int, ...]:
+def share_out(ends: Ends, shape: Sequence[int]) -> tuple[int, ...]:
     """How many of the tokens that end at `ends` lie in each run; one across a border is the template's."""
     counts, done = [], 0
     for at, end in enumerate(shape[:-1]):
-        border = abs(end)
-        past = bisect_right(ends, border)
-        if bisect_left(ends, border) == past and not shape[at + 1] < 0 < end:
+        past = int(np.searchsorted(ends, abs(end), "right"))
+        if np.searchsorted(ends, abs(end), "left") == past and not shape[at + 1] < 0 < end:
             past += 1  # the token across this border belongs to the run before it
         counts.append(max(0, min(past, len(ends)) - done))
         done += counts[-1]
     return (*counts, len(ends) - done)
 
 
-def _ends(encoding: Encoding) -> list[int]:
-    """Where each token ends, in characters, by the tokenizer's own and slower bookkeeping."""
-    return list(accumulate((end for _, end in encoding.offsets), max))
+def _ends(encoding: Encoding) -> Ends:
+    """Where each token ends, in characters, by the tokenizer's own bookkeeping."""
+    return np.maximum.accumulate(np.array([end for _, end in encoding.offsets], dtype=np.int64))
 
 
 def _in_bytes(text: str, shape: Sequence[int]) -> list[int]:
     """Character borders as byte borders."""
-    borders = [0, *map(abs, shape)]
-    sizes = (len(text[start:end].encode()) for start, end in zip(borders, borders[1:], strict=False))
+    sizes = (len(text[start:end].encode()) for start, end in pairwise([0, *map(abs, shape)]))
     return [end if border > 0 else -end for end, border in zip(accumulate(sizes), shape, strict=True)]

@@ -14,8 +14,7 @@ from threading import Lock
 
 from service.prompt.encoders import Known, Piece
 
-ENTRY_BYTES = 450  # a key, two tuples and their place in the table, measured
-ID_BYTES = 8
+ENTRY_BYTES = 600  # a key, its ids' container, counts, and a place in the table; measured
 
 Key = tuple[bytes, bool, tuple[int, ...]]
 
@@ -72,4 +71,4 @@ class PieceCache:
 
 
 def _size(known: Known) -> int:
-    return ENTRY_BYTES + ID_BYTES * len(known.ids)
+    return ENTRY_BYTES + known.ids.itemsize * len(known.ids)

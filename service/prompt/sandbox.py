@@ -20,6 +20,7 @@ from jinja2.ext import Extension
 from jinja2.parser import Parser
 from jinja2.runtime import BlockReference, Context, LoopContext, Macro
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.utils import Cycler
 
 from service.prompt.dialect import filters_of, printed, raise_exception, settled, strftime_now
 from service.prompt.traced import LOOSE, Origin, join, mark
@@ -206,8 +207,8 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         result = super().call(__context, __called, *args, **kwargs)
         if not isinstance(result, str) or isinstance(__called, (Macro, LoopContext, BlockReference)):
             return result  # these joined their result in here, origins and all
-        if owner is not None and not isinstance(owner, str):
-            return result  # a dictionary's `get` and the like return what was put in
+        if isinstance(owner, (dict, list, tuple, Cycler)):
+            return result  # one of the texts that were put in
         return settled(result, (owner, *args, *kwargs.values()), exact=True)
 
 

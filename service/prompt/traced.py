@@ -2,8 +2,8 @@
 
 A template sees an ordinary string: equality, length, `in`, hashing are those of `str`. What differs is that
 cutting and joining carry along which stretches came from the caller. Everything the template itself writes is
-an exact `str`. An operation this module does not know must not lose the mark, so its whole result counts as the
-caller's: text wrongly called the caller's costs a marker its meaning, text wrongly called the template's
+an exact `str`. An operation this module does not know must not lose the mark, so its whole result counts as
+the caller's: text wrongly called the caller's costs a marker its meaning, text wrongly called the template's
 would let a user forge a turn.
 """
 
@@ -54,6 +54,8 @@ class Traced(str):
         return self
 
     def __add__(self, other: str) -> str:
+        if type(other) is str:  # by far the most frequent, and no span moves
+            return Traced(str.__add__(self, other), self._spans)
         return join((self, other)) if isinstance(other, str) else NotImplemented
 
     def __radd__(self, other: str) -> str:

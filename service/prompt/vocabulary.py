@@ -23,8 +23,8 @@ class Vocabulary:
     """What has to be known of a tokenizer to use it piece by piece.
 
     Control tokens are those the tokenizer calls special, and whatever other added token the template's source
-    spells out (DeepSeek's turn markers are not "special"). `plain` is a copy of the tokenizer that reads their
-    names as plain characters, and knows one token more: `guard`, whose name nobody can guess.
+    spells out (DeepSeek's turn markers are not "special"). `plain` is a copy of the tokenizer that reads
+    their names as plain characters, and knows one token more: `guard`, whose name nobody can guess.
     """
 
     def __init__(self, tokenizer: Tokenizer, template_sources: Iterable[str]) -> None:

@@ -43,7 +43,7 @@ async def framework_error(request: Request, exc: Exception) -> Response:
     assert isinstance(exc, HTTPException)
     path = shown(request.url.path, 120)
     if exc.status_code == 404:
-        return render(NotFound(f"There is nothing at {path}; the routes are listed at /docs."))
+        return render(NotFound(f"There is nothing at {path}; /openapi.json lists the routes."))
     if exc.status_code == 405:
         allow = (exc.headers or {}).get("Allow", "")
         return render(

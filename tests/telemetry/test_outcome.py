@@ -55,7 +55,9 @@ def test_errors_are_counted_by_who_is_at_fault(error: ServiceError, expected: Ou
 
 
 def test_every_error_there_is_has_an_outcome_that_fits_its_status() -> None:
-    made = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, ServiceError)]
+    made = [
+        kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, ServiceError)
+    ]
     assert len(made) > 15
     for kind in made:
         error = kind.__new__(kind)

@@ -1,0 +1,154 @@
+"""The client, in a process of its own: `python -m bench.client` reads a job and prints what it measured.
+
+It does as little as it can while the clock runs: bytes are kept as they come and looked at afterwards,
+except for the first text and for the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from time import perf_counter
+
+import uvloop
+
+from bench.meter import Meter
+from bench.outcome import Outcome, Timing, outcome
+from bench.shapes import Shape, prompt
+from bench.stream import FIRST_TEXT, BadStream, check, ended
+
+SETTLE_S = 0.3  # after the last byte a server still has things to put away, and they are its cost as well
+STATUS_OK = b"HTTP/1.1 200 "
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A shape to run against a server, and the process whose CPU time counts."""
+
+    shape: Shape
+    turn: int
+    port: int
+    pid: int
+    model: str
+
+    @classmethod
+    def from_json(cls, text: str) -> Job:
+        """The job that `json.dumps(asdict(job))` wrote."""
+        fields = json.loads(text)
+        return cls(**{**fields, "shape": Shape(**fields["shape"])})
+
+
+class Connection(asyncio.Protocol):
+    """One connection: one request at a time, and the bytes that come back."""
+
+    def __init__(self) -> None:
+        self.parts: list[bytes] = []
+        self.timing = Timing(0.0)
+        self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+
+    async def ask(self, request: bytes) -> None:
+        """Send a request; returns when its answer has ended."""
+        self.parts = []
+        self._over = asyncio.get_running_loop().create_future()
+        self.timing = Timing(perf_counter())
+        self.transport.write(request)
+        await self._over
+
+    def data_received(self, data: bytes) -> None:
+        self.parts.append(data)
+        if self.timing.first is None:
+            self._look_for_text()
+        if ended(self.parts):
+            self.timing.ended = perf_counter()
+            self._finish(None)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        came = b"".join(self.parts)
+        self._finish(BadStream(f"the server closed the connection after {came[-300:]!r}"))
+
+    def _look_for_text(self) -> None:
+        now = perf_counter()
+        came = b"".join(self.parts)
+        if not STATUS_OK.startswith(came[: len(STATUS_OK)]):
+            self._finish(BadStream(f"the server answered {came[:600]!r}"))
+        elif FIRST_TEXT.search(came):
+            self.timing.first = now
+
+    def _finish(self, error: BadStream | None) -> None:
+        if not self._over.done():
+            self._over.set_exception(error) if error else self._over.set_result(None)
+
+
+async def run(job: Job) -> Outcome:
+    """Every request of the job, `streams` at a time, each on a connection opened before the clock starts.
+
+    Raises:
+        BadStream: an answer was refused, broken, incomplete or of another length.
+    """
+    loop = asyncio.get_running_loop()
+    requests = [_request(job, index) for index in range(job.shape.requests)]
+    opened = [
+        (await loop.create_connection(Connection, "127.0.0.1", job.port))[1]
+        for _ in range(job.shape.streams)
+    ]
+    waiting = iter(requests)
+    meter = Meter(job.pid)
+    done = await asyncio.gather(*(_work(connection, waiting) for connection in opened))
+    await asyncio.sleep(SETTLE_S)
+    used = meter.stop()
+    for _, raw in (answer for answers in done for answer in answers):
+        check(raw, job.shape.tokens)
+    return outcome([timing for answers in done for timing, _ in answers], job.shape.tokens, used)
+
+
+async def _work(connection: Connection, waiting: Iterator[bytes]) -> list[tuple[Timing, bytes]]:
+    answers = []
+    for request in waiting:
+        await connection.ask(request)
+        answers.append((connection.timing, b"".join(connection.parts)))
+    return answers
+
+
+def _request(job: Job, index: int) -> bytes:
+    body = json.dumps(
+        {
+            "model": job.model,
+            "messages": [{"role": "user", "content": prompt(job.shape, job.turn, index)}],
+            "max_tokens": job.shape.tokens,
+            "ignore_eos": True,
+            "temperature": 1,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+    ).encode()
+    head = (
+        "POST /v1/chat/completions HTTP/1.1\r\n"
+        f"host: 127.0.0.1:{job.port}\r\n"
+        "content-type: application/json\r\n"
+        f"content-length: {len(body)}\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+def main() -> int:
+    """Entry point of the client's process."""
+    job = Job.from_json(sys.stdin.read())
+    gc.disable()
+    try:
+        print(json.dumps(asdict(uvloop.run(run(job)))))
+    except (BadStream, OSError) as exc:
+        print(f"{type(exc).__name__}: {exc}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

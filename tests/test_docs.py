@@ -1,0 +1,105 @@
+"""The tables of README and CONTRIBUTING against the code. `python -m tests.test_docs` writes them anew."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import cast
+
+from fastapi.routing import APIRoute
+
+from service import __version__, errors
+from service.app import create_app
+from service.chat.life import Life
+from service.errors import ServiceError
+from service.prompt.renderer import Renderer
+from service.settings import PREFIX, Settings
+from tests.scripted import ScriptedEngine
+
+ROOT = Path(__file__).parent.parent
+LAYERS = ("web", "chat", "telemetry", "prompt", "budget", "engine")
+
+
+def tables() -> list[tuple[Path, str, list[str]]]:
+    """The file and the name of each table, and the rows that the code says it has."""
+    readme, contributing = ROOT / "README.md", ROOT / "CONTRIBUTING.md"
+    return [
+        (readme, "routes", list(_routes())),
+        (readme, "errors", list(_errors())),
+        (readme, "settings", list(_settings())),
+        (contributing, "modules", list(_modules())),
+    ]
+
+
+def _routes() -> Iterator[str]:
+    renderer = cast(Renderer, None)  # routes are declared without one
+    app = create_app(Settings(), ScriptedEngine(), renderer, Life())
+    for route in app.routes:
+        if isinstance(route, APIRoute):
+            method = next(iter(sorted(route.methods - {"HEAD"})))
+            yield f"| `{method} {route.path_format}` | {route.summary} |"
+
+
+def _errors() -> Iterator[str]:
+    found = [cls for cls in vars(errors).values() if isinstance(cls, type) and issubclass(cls, ServiceError)]
+    rows = {
+        (cls.status, cls.code): cls.__doc__
+        for cls in found
+        if "code" in vars(cls) and cls is not ServiceError
+    }
+    for (status, code), doc in sorted(rows.items(), key=lambda row: row[0][0]):
+        yield f"| {status} | `{code}` | {(doc or '').strip().splitlines()[0].rstrip('.')} |"
+
+
+def _settings() -> Iterator[str]:
+    for name, field in Settings.model_fields.items():
+        default = field.get_default(call_default_factory=True)
+        shown = "" if default is None or default == {} else f"`{default}`"
+        yield f"| `{PREFIX}{name.upper()}` | {shown} | {field.description} |"
+
+
+def _modules() -> Iterator[str]:
+    """Every module with the first line of its docstring, in the order in which imports may go."""
+    service = ROOT / "service"
+    rooms = [sorted((service / layer).rglob("*.py")) for layer in LAYERS]
+    top = [service / "__main__.py", service / "app.py"]
+    bottom = [service / "settings.py", service / "errors.py"]
+    for path in [*top, *(path for room in rooms for path in room), *bottom]:
+        if path.name != "__init__.py":
+            doc = ast.get_docstring(ast.parse(path.read_text())) or ""
+            yield f"| `{path.relative_to(service).as_posix()}` | {doc.splitlines()[0].rstrip('.')} |"
+
+
+def _rows(file: Path, name: str) -> list[str]:
+    inside = re.search(rf"<!-- {name} -->\n(.*?)<!-- end -->", file.read_text(), re.DOTALL)
+    assert inside, f"{file.name} has no table {name}"
+    return inside[1].splitlines()[2:]
+
+
+def test_every_table_says_what_the_code_says() -> None:
+    for file, name, rows in tables():
+        assert _rows(file, name) == rows, f"write it anew with: python -m tests.test_docs ({name})"
+
+
+def test_every_setting_says_what_it_is_for() -> None:
+    assert all(field.description for field in Settings.model_fields.values())
+
+
+def test_changelog_knows_this_version() -> None:
+    version = "Unreleased" if ".dev" in __version__ else __version__
+    assert f"## [{version}]" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def _write() -> None:
+    for file, name, rows in tables():
+        pattern = rf"(<!-- {name} -->\n[^\n]*\n[^\n]*\n).*?(?=<!-- end -->)"
+        body = "".join(f"{row}\n" for row in rows)
+        text = re.sub(pattern, lambda match, body=body: match[1] + body, file.read_text(), flags=re.DOTALL)
+        file.write_text(text)
+
+
+if __name__ == "__main__":
+    sys.exit(_write())
