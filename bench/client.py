@@ -96,8 +96,7 @@ async def run(job: Job) -> Outcome:
     loop = asyncio.get_running_loop()
     requests = [_request(job, index) for index in range(job.shape.requests)]
     opened = [
-        (await loop.create_connection(Connection, "127.0.0.1", job.port))[1]
-        for _ in range(job.shape.streams)
+        (await loop.create_connection(Connection, "127.0.0.1", job.port))[1] for _ in range(job.shape.streams)
     ]
     waiting = iter(requests)
     meter = Meter(job.pid)

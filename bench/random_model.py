@@ -10,7 +10,12 @@ from service.engine.embedded import prepare
 
 HIDDEN = 64
 HEADS = 1  # of 64: the CPU attention kernels know no smaller head than 32
-TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "special_tokens_map.json")
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "chat_template.jinja",
+    "special_tokens_map.json",
+)
 
 
 def make(folder: Path, cache: Path, context_window: int = 8192) -> Path:
@@ -36,7 +41,11 @@ def make(folder: Path, cache: Path, context_window: int = 8192) -> Path:
     model = LlamaForCausalLM(config).to(torch.bfloat16)
     folder.mkdir(parents=True, exist_ok=True)
     save_file(
-        {name: tensor.contiguous() for name, tensor in model.state_dict().items() if name != "lm_head.weight"},
+        {
+            name: tensor.contiguous()
+            for name, tensor in model.state_dict().items()
+            if name != "lm_head.weight"
+        },
         folder / "model.safetensors",
         metadata={"format": "pt"},
     )

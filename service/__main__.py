@@ -12,6 +12,7 @@ from service import __version__
 from service.engine.embedded import ModelUnavailable, prepare
 from service.errors import StartError
 from service.settings import Settings, load
+from service.web.listen import listening_socket
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -35,11 +36,12 @@ def serve(settings: Settings, options: argparse.Namespace) -> None:
     Raises:
         ModelUnavailable, StartError: with a sentence that says what to do.
     """
+    address = listening_socket(settings.host, settings.port)
     model = _model(settings)
     _say(f"loading {settings.model_name}")
     from service.app import run  # after the first line: importing vLLM alone takes ten seconds
 
-    run(settings, model, _say)
+    run(settings, model, address, _say)
 
 
 def model(settings: Settings, options: argparse.Namespace) -> None:

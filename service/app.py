@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -21,7 +22,7 @@ from service.web.middleware import RequestId
 from service.web.probes import probes
 from service.web.refusal import handlers
 from service.web.routes import chat_routes
-from service.web.server import Server, listening_socket
+from service.web.server import Server
 
 
 def create_app(settings: Settings, engine: Engine, renderer: Renderer, life: Life) -> FastAPI:
@@ -52,13 +53,12 @@ def create_app(settings: Settings, engine: Engine, renderer: Renderer, life: Lif
     return app
 
 
-def run(settings: Settings, model: str, say: Callable[[str], None]) -> None:
+def run(settings: Settings, model: str, address: socket.socket, say: Callable[[str], None]) -> None:
     """Serve `model`, a folder or a Hugging Face id, until a signal comes; `say` tells how it goes.
 
     Raises:
         StartError: the model could not be served, or the engine has died.
     """
-    address = listening_socket(settings.host, settings.port)
     renderer = Renderer.load(model, chat_template=settings.chat_template)
     engine = VllmEngine(model, settings.engine_args, settings.max_model_len)
     life = Life()

@@ -7,13 +7,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
+import hypothesis
 import pytest
-from service.prompt.renderer import Renderer
 
 from service.engine.embedded import prepare
+from service.prompt.renderer import Renderer
 from service.settings import Settings
 from tests.scripted import ScriptedEngine
 from tests.serving import Running, running
+
+# A shared machine may be slow at any moment; that says nothing about what is tested.
+hypothesis.settings.register_profile("no deadline", deadline=None)
+hypothesis.settings.load_profile("no deadline")
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,8 @@ from service.chat.life import Life
 from service.engine.protocol import Engine
 from service.prompt.renderer import Renderer
 from service.settings import Settings
-from service.web.server import Server, listening_socket
+from service.web.listen import listening_socket
+from service.web.server import Server
 
 
 @dataclass

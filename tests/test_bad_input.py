@@ -247,7 +247,7 @@ deep = st.recursive(
 )
 
 
-@examples(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     field=st.sampled_from(sorted(Settings.model_fields) + ["messages", "stop", "seed", "logit_bias"]),
     value=deep,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
@@ -95,11 +94,11 @@ def test_changelog_knows_this_version() -> None:
 
 def _write() -> None:
     for file, name, rows in tables():
-        pattern = rf"(<!-- {name} -->\n[^\n]*\n[^\n]*\n).*?(?=<!-- end -->)"
+        pattern = rf"(?<=<!-- {name} -->\n)([^\n]*\n[^\n]*\n).*?(?=<!-- end -->)"
         body = "".join(f"{row}\n" for row in rows)
-        text = re.sub(pattern, lambda match, body=body: match[1] + body, file.read_text(), flags=re.DOTALL)
-        file.write_text(text)
+        before, header, after = re.split(pattern, file.read_text(), flags=re.DOTALL)
+        file.write_text(before + header + body + after)
 
 
 if __name__ == "__main__":
-    sys.exit(_write())
+    _write()

@@ -199,7 +199,7 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         result = super().call_binop(context, operator, left, right)
         return settled(result, (left, right), exact=False) if isinstance(result, str) else result
 
-    def call(__self, __context: Context, __called: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: B902
+    def call(__self, __context: Context, __called: Any, *args: Any, **kwargs: Any) -> Any:
         """Call a function or method; the names keep clear of the template's keyword arguments."""
         owner = getattr(getattr(__called, "__wrapped__", __called), "__self__", None)
         if isinstance(owner, str) and getattr(__called, "__name__", "") == "join":

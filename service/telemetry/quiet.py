@@ -33,7 +33,7 @@ class Quiet(logging.Handler):
         """Give the libraries their way to the log back."""
         library = logging.getLogger(LIBRARY)
         library.removeHandler(self)
-        library.propagate = not library.handlers
+        library.propagate = not any(isinstance(handler, Quiet) for handler in library.handlers)
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.name.startswith(PARSERS):

@@ -13,7 +13,7 @@ from fastapi import FastAPI
 
 from service.chat.life import Life, Stage
 from service.engine.protocol import Engine
-from service.errors import EngineUnavailable, StartError
+from service.errors import EngineUnavailable
 from service.settings import Settings
 from service.web.connection import connection_class
 
@@ -79,25 +79,6 @@ class Server(uvicorn.Server):
         while not (emptied.done() or self.force_exit) and asyncio.get_running_loop().time() < limit:
             await asyncio.wait({emptied}, timeout=0.1)
         emptied.cancel()
-
-
-def listening_socket(host: str, port: int) -> socket.socket:
-    """A socket bound to the address; bound before anything heavy is loaded, so that a taken port fails fast.
-
-    Raises:
-        StartError: the address cannot be used.
-    """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        bound = socket.socket(family)
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind((host, port))
-    except OSError as exc:
-        raise StartError(
-            f"cannot listen on {host}:{port}: {exc.strerror or exc}. Stop what is there, or choose another "
-            "address with TWOPHASE_HOST and TWOPHASE_PORT."
-        ) from exc
-    return bound
 
 
 def _config(app: FastAPI, settings: Settings) -> uvicorn.Config:

@@ -1,4 +1,4 @@
-"""Collectors of the ways they come: one that takes spans over real gRPC, one that is silent, one that is gone."""
+"""Collectors as they come: one takes spans over real gRPC, one is silent, one is not there."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
-import grpc
+import grpc  # type: ignore[import-untyped]
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
@@ -21,7 +21,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import (
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 
-class GrpcCollector(TraceServiceServicer):  # type: ignore[misc]
+class GrpcCollector(TraceServiceServicer):
     """Keeps the spans it is sent, and the resource they came from."""
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ def grpc_collector() -> Iterator[tuple[GrpcCollector, int]]:
     """A collector on a real gRPC server, and its port."""
     collector = GrpcCollector()
     server = grpc.server(ThreadPoolExecutor(2))
-    add_TraceServiceServicer_to_server(collector, server)
+    add_TraceServiceServicer_to_server(collector, server)  # type: ignore[no-untyped-call]
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     try:

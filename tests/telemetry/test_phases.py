@@ -97,13 +97,14 @@ def test_without_the_engines_clock_the_queue_is_unknown_and_prefill_has_it() -> 
 @pytest.mark.parametrize("shift", [-3600.0, 3600.0])
 def test_a_clock_of_another_machine_is_not_believed(shift: float) -> None:
     made = choice()
-    assert made.clock is not None
-    times = (
-        made.clock.scheduled_s + shift,
-        made.clock.first_token_s + shift,
-        made.clock.last_token_s + shift,
+    was = made.clock
+    assert was is not None
+    made.clock = replace(
+        was,
+        scheduled_s=was.scheduled_s + shift,
+        first_token_s=was.first_token_s + shift,
+        last_token_s=was.last_token_s + shift,
     )
-    made.clock = EngineClock(0.0, *times, 0, 0)
     assert of(answered(made)).queue_ms is None
 
 
@@ -231,7 +232,7 @@ def test_no_times_make_a_phase_negative_or_longer_than_the_whole(
         last_delta_s=START_S + deltas[1],
         output_tokens=tokens,
         finish="stop" if finished else None,
-        clock=EngineClock(START_S, *(START_S + at for at in clock), 0, 0),
+        clock=EngineClock(START_S, START_S + clock[0], START_S + clock[1], START_S + clock[2], 0, 0),
     )
     names = ("read", "parsed", "rendered", "admitted", "submitted", "first_content", "closed")
     found = of(record(made, **dict(zip(names, borders, strict=True))), now=10.5)  # type: ignore[arg-type]

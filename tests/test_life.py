@@ -1,0 +1,89 @@
+"""Start and end of the service: what callers are told before it is ready, and what ends it."""
+
+from __future__ import annotations
+
+import time
+
+import httpx
+import pytest
+
+from service.engine.protocol import EngineStartError
+from service.errors import EngineUnavailable
+from service.prompt.renderer import Renderer
+from service.settings import Settings
+from tests.conftest import body
+from tests.scripted import ScriptedEngine
+from tests.serving import Running, running
+
+
+def test_a_starting_service_is_alive_and_not_ready(settings: Settings, renderer: Renderer) -> None:
+    engine = ScriptedEngine()
+    engine.start_s = 1.5
+    with running(settings, engine, renderer, wait=False) as server, server.client() as client:
+        _answers(client)
+        assert client.get("/livez").status_code == 200
+        for response in (client.get("/readyz"), client.post("/v1/chat/completions", json=body())):
+            assert response.status_code == 503
+            assert response.json()["error"]["code"] == "not_ready"
+            assert response.headers["retry-after"].isdigit()
+        _until_status(client, "/readyz", 200)
+        assert client.post("/v1/chat/completions", json=body()).status_code == 200
+
+
+def test_a_start_that_fails_ends_the_server_and_keeps_the_reason(
+    settings: Settings, renderer: Renderer
+) -> None:
+    engine = ScriptedEngine()
+    engine.start_failure = EngineStartError("the engine did not start: no memory")
+    with running(settings, engine, renderer, wait=False) as server:
+        server.thread.join(10)
+        assert not server.thread.is_alive()
+        assert server.server.failure is engine.start_failure
+
+
+def test_a_dead_engine_ends_the_server_so_that_a_supervisor_starts_it_again(
+    server: Running, engine: ScriptedEngine
+) -> None:
+    engine.dead = True
+    server.thread.join(10)
+    assert not server.thread.is_alive()
+    assert isinstance(server.server.failure, EngineUnavailable)
+
+
+def test_health_is_readiness_and_version_says_what_runs(client: httpx.Client) -> None:
+    assert client.get("/health").json() == client.get("/readyz").json() == {"status": "ok"}
+    assert client.get("/version").json()["vllm"] == "scripted"
+
+
+def test_a_clean_short_request_id_is_echoed_and_any_other_replaced(client: httpx.Client) -> None:
+    assert client.get("/livez", headers={"x-request-id": "abc-1.2:3"}).headers["x-request-id"] == "abc-1.2:3"
+    for given in ("x" * 129, "a b", "a;b", ""):
+        echoed = client.get("/livez", headers={"x-request-id": given}).headers["x-request-id"]
+        assert echoed != given and echoed.startswith("req-")
+
+
+@pytest.mark.parametrize("signals", [1, 2])
+def test_an_idle_server_ends_at_once(server: Running, signals: int) -> None:
+    began = time.monotonic()
+    for _ in range(signals):
+        server.loop.call_soon_threadsafe(server.server.handle_exit, 2, None)
+    server.thread.join(10)
+    assert not server.thread.is_alive() and time.monotonic() - began < 5
+
+
+def _answers(client: httpx.Client) -> None:
+    deadline = time.monotonic() + 10
+    while True:
+        try:
+            client.get("/livez")
+            return
+        except httpx.TransportError:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+
+def _until_status(client: httpx.Client, path: str, status: int) -> None:
+    deadline = time.monotonic() + 10
+    while client.get(path).status_code != status:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
