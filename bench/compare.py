@@ -1,4 +1,4 @@
-"""One comparison from start to end: the model, the contestants, the race, the report; and nothing left behind."""
+"""One comparison from start to end: model, contestants, race, report; and nothing left behind."""
 
 from __future__ import annotations
 
@@ -155,7 +155,8 @@ def _model(name: str, folder: Path) -> str:
 
 
 def _text(options: Options, results: Results) -> str:
-    shapes = [shape for shape in options.shapes if results.values(results.contestants[0], shape.name, "load")]
+    measured = {sample.shape for sample in results.samples}
+    shapes = [shape for shape in options.shapes if shape.name in measured]
     rounds = (
         f"Medians of {options.rounds} rounds, lowest and highest in brackets; ratios are taken turn by turn."
     )

@@ -18,7 +18,7 @@ class Shown:
 
     def __init__(self, labels: Mapping[str, str], turns: int) -> None:
         self._labels = labels
-        self._console = Console(stderr=True, highlight=False)
+        self._console = Console(stderr=True, highlight=False, markup=False)
         columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"))
         self._progress = Progress(*columns, TimeElapsedColumn(), console=self._console, transient=True)
         self._task = self._progress.add_task("", total=turns)

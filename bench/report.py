@@ -57,10 +57,11 @@ def disturbance(results: Results) -> str:
     loads = spread([sample.load for sample in results.samples])
     worst = most_disturbed(results.samples) * 100
     repeated = len({sample.turn for sample in results.disturbed})
+    load = f"load average {loads.median:.1f} ({loads.low:.1f} to {loads.high:.1f})"
     cut = "" if results.complete else " The time was up before the last round."
     return (
-        f"Other programs took at most {worst:.0f} % of the machine during a turn that counts; {repeated} disturbed "
-        f"turns were repeated; load average {loads.median:.1f} ({loads.low:.1f} to {loads.high:.1f}).{cut}"
+        f"Other programs took at most {worst:.0f} % of the machine during a turn that counts; "
+        f"{repeated} disturbed turns were repeated; {load}.{cut}"
     )
 
 

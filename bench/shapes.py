@@ -18,7 +18,7 @@ WORDS = (
     "mountain needle orchard oven paper pepper pillow planet pocket quarry rabbit ribbon "
     "river saddle shadow silver spider spring station stone summer table timber tunnel "
     "valley village violin walnut water weather window winter wonder yellow"
-).split()
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,5 +59,5 @@ def warm_up(of: Sequence[Shape]) -> list[Shape]:
 def prompt(shape: Shape, turn: int, index: int) -> str:
     """The words of one request: the same for every contestant, and never seen before by any prefix cache."""
     # A prompt that begins like another one is partly cached, so all of it is drawn anew.
-    chosen = random.Random(f"{shape.name}/{turn}/{index}").choices(WORDS, k=shape.words)
+    chosen = random.Random(f"{shape.name}/{turn}/{index}").choices(WORDS.split(), k=shape.words)
     return " ".join(chosen)

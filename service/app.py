@@ -18,6 +18,7 @@ from service.engine.vllm import VllmEngine
 from service.errors import StartError
 from service.prompt.renderer import Renderer
 from service.settings import Settings
+from service.web.counting import counting_routes
 from service.web.middleware import RequestId
 from service.web.probes import probes
 from service.web.refusal import handlers
@@ -48,6 +49,7 @@ def create_app(settings: Settings, engine: Engine, renderer: Renderer, life: Lif
     )
     chat = Chat(settings, engine, renderer, life)
     app.include_router(chat_routes(chat, settings))
+    app.include_router(counting_routes(chat, engine, renderer, settings))
     app.include_router(probes(life, engine, settings.model_name))
     app.add_middleware(RequestId)
     return app

@@ -11,14 +11,19 @@
     │  │  └─ OutputBudgetExceeded   400 output_budget_exceeded
     │  ├─ InvalidHttp          400 invalid_http
     │  ├─ InvalidJson          400 invalid_json
+    │  ├─ Unauthenticated      401 invalid_api_key
+    │  ├─ NotAllowed           403 not_allowed
     │  ├─ NotFound             404 not_found
     │  │  └─ ModelNotFound     404 model_not_found
     │  ├─ MethodNotAllowed     405 method_not_allowed
     │  ├─ RequestTimeout       408 request_timeout
     │  ├─ BodyTooLarge         413 body_too_large
     │  └─ WrongMediaType       415 unsupported_media_type
-    ├─ CapacityError               the service is healthy and full
-    │  └─ Overloaded           429 overloaded
+    ├─ CapacityError               nobody is at fault: there is more to do than can be done in time
+    │  ├─ RateLimited          429 rate_limit_exceeded
+    │  ├─ Overloaded           429 overloaded
+    │  ├─ DeadlineUnreachable  429 deadline_unreachable
+    │  └─ DeadlineExceeded     504 deadline_exceeded
     └─ ServerError                 the service cannot answer now
        ├─ InternalFault        500 internal_error
        ├─ NotReady             503 not_ready
@@ -55,10 +60,12 @@ class ServiceError(Exception):
     code: ClassVar[str] = "internal_error"
     retry_after_s: int | None = None
 
-    def __init__(self, message: str, *, param: str | None = None) -> None:
+    def __init__(self, message: str, *, param: str | None = None, retry_after_s: int | None = None) -> None:
         super().__init__(message)
         self.message = message
         self.param = param
+        if retry_after_s is not None:
+            self.retry_after_s = retry_after_s
 
     @property
     def headers(self) -> dict[str, str]:
@@ -127,6 +134,25 @@ class InvalidJson(CallerError):
     code = "invalid_json"
 
 
+class Unauthenticated(CallerError):
+    """The request has no API key, or one that nobody has."""
+
+    status = 401
+    code = "invalid_api_key"
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"www-authenticate": "Bearer"}
+
+
+class NotAllowed(CallerError):
+    """The key is known and has not the right."""
+
+    status = 403
+    type = "permission_error"
+    code = "not_allowed"
+
+
 class NotFound(CallerError):
     """No such route."""
 
@@ -184,10 +210,30 @@ class CapacityError(ServiceError):
     retry_after_s = RETRY_AFTER_S
 
 
+class RateLimited(CapacityError):
+    """The tenant has used up its own limit."""
+
+    code = "rate_limit_exceeded"
+
+
 class Overloaded(CapacityError):
     """The service is full."""
 
     code = "overloaded"
+
+
+class DeadlineUnreachable(CapacityError):
+    """The predicted first token comes later than the caller is willing to wait."""
+
+    code = "deadline_unreachable"
+
+
+class DeadlineExceeded(CapacityError):
+    """The caller's deadline has passed."""
+
+    status = 504
+    type = "server_error"
+    code = "deadline_exceeded"
 
 
 class ServerError(ServiceError):

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from service.budget.ask import Ask
 from service.budget.fit import fit
+from service.budget.kv import kv_cost
 from service.budget.limits import Allowance, in_force
 from service.budget.plan import Budget
 from service.chat.answer import Answer
+from service.chat.explain import Explanation
 from service.chat.life import Life
 from service.chat.request import ChatRequest
 from service.engine.protocol import Engine, Work
@@ -55,6 +59,32 @@ class Chat:
             raise
         return Answer(self.model_name, work.n, budget, generation, self._life.leave)
 
+    async def explain(self, request: ChatRequest) -> Explanation:
+        """What `open` would hand to the engine, and why.
+
+        Raises:
+            ServiceError: `open` would refuse the request, with the same error.
+        """
+        with self.dry_run(request.model):
+            prompt, budget = await self.fit(request)
+            self._work(request, prompt.token_ids, budget.max_output_tokens)
+            facts = self._engine.facts
+            return Explanation(request, prompt, budget, kv_cost(facts.model_config, facts.kv_dtype))
+
+    @contextmanager
+    def dry_run(self, model: str | None) -> Iterator[None]:
+        """Around what is answered without the engine: open to whom `open` is open.
+
+        Raises:
+            ModelNotFound, NotReady, Draining.
+        """
+        self._life.enter()
+        try:
+            self._check_model(model)
+            yield
+        finally:
+            self._life.leave()
+
     async def fit(self, request: ChatRequest) -> tuple[Prompt, Budget]:
         """The prompt the model will see, history cut where the policy says so, and its budget.
 
@@ -69,13 +99,17 @@ class Chat:
             default_output_tokens=self._settings.default_output_tokens,
             kv_capacity_tokens=facts.kv_capacity_tokens,
         )
-        options = RenderOptions(
-            add_generation_prompt=request.adds_generation_prompt,
-            continue_final_message=bool(request.continue_final_message),
-            template_kwargs=request.chat_template_kwargs or {},
-        )
+        options = _options(request)
         ask = Ask(request.wanted_output_tokens, request.n or 1, request.output_field)
         return await fit(request.messages, limits, ask, lambda kept: self._renderer.render(kept, options))
+
+    async def render(self, request: ChatRequest) -> Prompt:
+        """The prompt of all messages, whether it fits or not.
+
+        Raises:
+            InvalidValue: it cannot be rendered.
+        """
+        return await self._renderer.render(request.messages, _options(request))
 
     def model_card(self) -> dict[str, Any]:
         """The entry of the model in `/v1/models`."""
@@ -99,3 +133,11 @@ class Chat:
         sampling = request.sampling(facts.sampling_defaults)
         check_sampling(sampling, n, max_output_tokens, facts.vocab_size)
         return Work(uuid.uuid4().hex, token_ids, sampling, max_output_tokens, n, stream=bool(request.stream))
+
+
+def _options(request: ChatRequest) -> RenderOptions:
+    return RenderOptions(
+        add_generation_prompt=request.adds_generation_prompt,
+        continue_final_message=bool(request.continue_final_message),
+        template_kwargs=request.chat_template_kwargs or {},
+    )

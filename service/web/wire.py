@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Container, Iterator
+from typing import Any, TypeVar
 
 import orjson
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from service.chat.request import KNOWN_FIELDS, UNHONOURED, ChatRequest
 from service.errors import InvalidJson, InvalidTemplate, InvalidValue, MissingValue, Unsupported, shown
@@ -19,6 +19,7 @@ MAX_NAMED = 16
 CLEAN_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 JsonObject = dict[str, Any]
+Fields = TypeVar("Fields", bound=BaseModel)
 
 
 def parse_object(raw: bytes) -> JsonObject:
@@ -43,17 +44,36 @@ def chat_request(body: JsonObject, *, strict: bool, max_n: int) -> tuple[ChatReq
     Raises:
         InvalidValue: naming the field.
     """
-    ignored = [name for name in body if name not in KNOWN_FIELDS]
-    if strict and ignored:
-        raise Unsupported(f"{shown(ignored[0])} is no field of this API.", param=shown(ignored[0]))
+    ignored = unknown_names(body, KNOWN_FIELDS, strict=strict)
     _refuse_unhonoured(body)
     _refuse_deep(body)
-    try:
-        request = ChatRequest.model_validate(body)
-    except ValidationError as exc:
-        raise _sentence(exc) from None
+    request = checked(ChatRequest, body)
     _refuse_combinations(request, max_n)
     return request, ignored
+
+
+def unknown_names(body: JsonObject, known: Container[str], *, strict: bool) -> list[str]:
+    """The names of fields nobody knows.
+
+    Raises:
+        Unsupported: there is one, and the service is `strict`.
+    """
+    unknown = [name for name in body if name not in known]
+    if strict and unknown:
+        raise Unsupported(f"{shown(unknown[0])} is no field of this API.", param=shown(unknown[0]))
+    return unknown
+
+
+def checked(fields: type[Fields], body: JsonObject) -> Fields:
+    """The fields a body must have, each of its type and in its range.
+
+    Raises:
+        InvalidValue: naming the first that is not.
+    """
+    try:
+        return fields.model_validate(body)
+    except ValidationError as exc:
+        raise _sentence(exc) from None
 
 
 def header_names(names: list[str]) -> str:

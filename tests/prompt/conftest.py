@@ -1,4 +1,4 @@
-"""Models for the prompt tests: the embedded one and four published ones, each with its own tokenizer and template."""
+"""Models for the prompt tests: the embedded one and four published ones, with their own templates."""
 
 from __future__ import annotations
 

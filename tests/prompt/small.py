@@ -18,7 +18,8 @@ TEXTS = [
     '{"place": "Reykjavik", "depth": 4} ünïcode 東京 \N{FOX FACE} e\N{COMBINING ACUTE ACCENT}',
 ] * 4
 CHATML = (
-    "{{ '<|begin|>' }}{% for message in messages %}{{ '<|user|>' + message.role + '\n' + message.content + '<|end|>\n' }}"
+    "{{ '<|begin|>' }}{% for message in messages %}"
+    "{{ '<|user|>' + message.role + '\n' + message.content + '<|end|>\n' }}"
     "{% endfor %}{% if add_generation_prompt %}{{ '<|user|>assistant\n' }}{% endif %}"
 )
 

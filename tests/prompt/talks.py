@@ -21,7 +21,7 @@ values = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
     max_leaves=5,
 )
-arguments = st.dictionaries(texts, values, max_size=3).map(lambda given: json.dumps(given, ensure_ascii=False))
+arguments = st.dictionaries(texts, values, max_size=3).map(json.dumps)
 
 
 @st.composite
@@ -52,14 +52,12 @@ def _calls(draw: st.DrawFn) -> list[Message]:
 def as_transformers_takes_them(messages: list[Message]) -> list[Message]:
     """The same messages with tool-call arguments parsed, which transformers leaves to its caller."""
     return [
-        {
-            **message,
-            "tool_calls": [
-                {**call, "function": {**call["function"], "arguments": json.loads(call["function"]["arguments"])}}
-                for call in message["tool_calls"]
-            ],
-        }
+        {**message, "tool_calls": [_parsed(call) for call in message["tool_calls"]]}
         if "tool_calls" in message
         else message
         for message in messages
     ]
+
+
+def _parsed(call: Message) -> Message:
+    return {**call, "function": {**call["function"], "arguments": json.loads(call["function"]["arguments"])}}

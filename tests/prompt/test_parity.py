@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import AddedToken, Tokenizer
+from tokenizers import AddedToken
 
-from service.prompt import RenderOptions
-from tests.prompt.conftest import Model
+from tests.prompt.conftest import Load, Model
 from tests.prompt.small import byte_level, renderer, transformers_of, word_pieces
 from tests.prompt.talks import Message, as_transformers_takes_them, talks, texts
 
@@ -84,7 +83,7 @@ def test_what_was_cached_changes_no_id(model: Model) -> None:
 
 
 @pytest.mark.parametrize("name", ["llama-3.1", "gemma-3", "deepseek-v3"])
-def test_the_beginning_token_is_there_exactly_once(load: Any, name: str) -> None:
+def test_the_beginning_token_is_there_exactly_once(load: Load, name: str) -> None:
     model = load(name)
     ids = model.prompt([{"role": "user", "content": "Hello"}]).token_ids
     assert ids.count(model.tokenizer.bos_token_id) == 1
@@ -113,15 +112,16 @@ SMALL = {
 }
 
 
-@pytest.mark.parametrize("tokenizer", SMALL.values(), ids=SMALL)
+@pytest.fixture(scope="module", params=SMALL.values(), ids=SMALL)
+def small(request: pytest.FixtureRequest) -> Model:
+    """Tokenizers with habits of their own."""
+    return Model("small", transformers_of(request.param), renderer(request.param))
+
+
 @settings(max_examples=60)
 @given(messages=talks())
 def test_a_tokenizer_with_habits_of_its_own_goes_piece_by_piece_too(
-    tokenizer: Tokenizer, messages: list[Message]
+    small: Model, messages: list[Message]
 ) -> None:
-    ours = renderer(tokenizer)
-    reference = transformers_of(tokenizer).apply_chat_template(
-        messages, add_generation_prompt=True, return_dict=False
-    )
-    assert ours.is_piecewise
-    assert ours.render_blocking(messages, RenderOptions()).token_ids == reference
+    assert small.renderer.is_piecewise
+    assert small.prompt(messages).token_ids == small.reference(messages)
