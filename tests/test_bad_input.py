@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
+from service.prompt.renderer import Renderer
 from service.settings import Settings
 from tests.conftest import Chat, body
 from tests.scripted import ScriptedEngine
@@ -36,6 +37,25 @@ def refused(response: httpx.Response, status: int, code: str, param: str | None 
     assert error["type"] == ("server_error" if status >= 500 else "invalid_request_error")
     assert error["param"] == param
     return dict(error)
+
+
+@pytest.fixture(scope="module")
+def settings() -> Settings:
+    """One set for all tests here, with short times."""
+    return Settings(body_timeout_s=1)
+
+
+@pytest.fixture(scope="module")
+def engine() -> ScriptedEngine:
+    """One engine for all tests here: none of them reaches it."""
+    return ScriptedEngine()
+
+
+@pytest.fixture(scope="module")
+def server(settings: Settings, engine: ScriptedEngine, renderer: Renderer) -> Iterator[Running]:
+    """One server for all tests here."""
+    with running(settings, engine, renderer) as server:
+        yield server
 
 
 @pytest.fixture(autouse=True)

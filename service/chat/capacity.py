@@ -11,6 +11,7 @@ from service.engine.protocol import Engine
 
 USUAL_PROMPT = 1_024
 USUAL_OUTPUT = 256
+NO_FORMULA = "the model's configuration does not tell its layers and heads"
 
 
 def shape_asked(
@@ -39,6 +40,8 @@ def capacity_report(engine: Engine, shape: Shape) -> dict[str, Any]:
     cache = Cache(facts.kv_capacity_tokens, engine.load.kv_used_tokens, facts.block_size)
     cost = kv_cost(facts.model_config, facts.kv_dtype)
     answer = asdict(capacity(shape, cache, facts.context_window, cost))
+    if cost is None:
+        answer["approximate"] = NO_FORMULA
     if not facts.kv_capacity_tokens:
         answer |= dict.fromkeys(("capacity_tokens", "used_tokens", "chats_now", "chats_idle"))
     return {**asdict(shape), "context_window": facts.context_window, **answer}

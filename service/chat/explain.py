@@ -10,6 +10,7 @@ from typing import Any, Literal
 from service.budget.history import INSTRUCTIONS, units
 from service.budget.kv import KvCost
 from service.budget.plan import Budget
+from service.chat.capacity import NO_FORMULA
 from service.chat.request import ChatRequest
 from service.prompt.prompt import Prompt
 
@@ -18,14 +19,20 @@ Part = Literal["system_prompt", "history", "newest_turn", "tool_definitions", "g
 # About how many prompt tokens are read in the time of one decode step: 15 on two CPU cores, over 100 on a
 # large GPU. It only chooses what the advice is about; no time is told from it.
 PROMPT_TOKENS_PER_STEP = 50
-NO_FORMULA = "the model's configuration does not tell its layers and heads"
-REMEDIES: Mapping[Part, str] = {
-    "system_prompt": "keep it the same in every request and what changes behind it, so that it stays cached",
-    "history": 'sum up the old turns, or let them go with truncation set to "auto"',
-    "newest_turn": "send less in it, fewer documents for example, and what changes last",
-    "tool_definitions": "offer only the tools that this request can use",
-    "generation_prompt": "there is little to save",
-    "other": "it is the chat template's own text, the same for every request",
+TEMPLATES_OWN = ("the chat template's own text", "there is little to save in it")
+REMEDIES: Mapping[Part, tuple[str, str]] = {
+    "system_prompt": (
+        "the system prompt",
+        "keep it first and the same in every request, so that it stays cached",
+    ),
+    "history": ("earlier turns", 'sum them up, or let the oldest go with truncation set to "auto"'),
+    "newest_turn": (
+        "the newest turn",
+        "send less in it, fewer documents for example, and put what changes last",
+    ),
+    "tool_definitions": ("tool definitions", "offer only those that this request can use"),
+    "generation_prompt": TEMPLATES_OWN,
+    "other": TEMPLATES_OWN,
 }
 
 
@@ -101,6 +108,7 @@ class Explanation:
         cost = self.cost
         return {
             "bytes_per_token": cost.bytes_per_token if cost else None,
+            "prompt_tokens": prompt,
             "prompt_bytes": cost.bytes_for(prompt) if cost else None,
             "total_tokens": total,
             "total_bytes": cost.bytes_for(total) if cost else None,
@@ -118,9 +126,10 @@ class Explanation:
                 f"or {verb} {self.request.output_field}."
             )
         part = max(shares, key=lambda part: shares[part])
+        name, remedy = REMEDIES[part]
         return "prefill", (
-            f"Reading weighs more than writing: {prompt} prompt tokens for at most {output} of output, "
-            f"{shares[part]} of them {part.replace('_', ' ')}; {REMEDIES[part]}."
+            f"Reading weighs more than writing: {prompt} prompt tokens for at most {output} of output, and "
+            f"{shares[part]} of them are {name}; {remedy}."
         )
 
     def _prompt(self, spelling: Sequence[bytes]) -> dict[str, Any]:

@@ -16,9 +16,7 @@ from tests.sse import read
 
 pytestmark = pytest.mark.engine
 
-FRANCE: list[ChatCompletionMessageParam] = [
-    {"role": "user", "content": "What is the capital of France?"}
-]
+FRANCE: list[ChatCompletionMessageParam] = [{"role": "user", "content": "What is the capital of France?"}]
 
 
 @pytest.fixture(scope="module")
