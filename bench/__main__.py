@@ -20,8 +20,12 @@ All three are loaded at once (about 3 GB each); only one works at a time.
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
+    parser = _parser()
+    options = _options(parser.parse_args(argv))
+    if not options.shapes:
+        parser.error("neither streams nor words are asked for")
     try:
-        compare(_options(_parser().parse_args(argv)))
+        compare(options)
     except BenchError as exc:
         print(f"bench: {exc}", file=sys.stderr)
         return 1
@@ -33,23 +37,23 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench", description=DESCRIPTION)
     add = parser.add_argument
-    add("--rounds", type=_positive, default=5, help="how often everything is measured (%(default)s)")
+    add("--rounds", type=_positive, help="how often everything is measured (5)")
     add("--streams", type=_counts, help="streams at a time, like 8,64,256; 0 for none (by model)")
     add("--words", type=_counts, help="words of the cold prompts, like 100,1000,4000; 0 for none (by model)")
     add("--tokens", type=_positive, help="tokens in each stream (128, or 64 for a model that is no toy)")
     add("--only", type=_names, default=list(CONTESTANTS), help=f"some of {','.join(CONTESTANTS)}")
     add("--model", default="one-layer", help="one-layer (made here), smollm2, a folder or a Hugging Face id")
-    add("--quick", action="store_true", help="two rounds of 64 streams and of 1,000 words")
+    add("--quick", action="store_true", help="by default, two rounds of 64 streams and of 1,000 words")
     add("--minutes", type=float, default=25, help="no turn begins after this time (%(default)g)")
     add("--calm", type=float, default=10, metavar="PERCENT", help=CALM_HELP)
+    add("--patience", type=float, default=60, metavar="SECONDS", help=PATIENCE_HELP)
     add("--json", type=Path, metavar="FILE", help="write every sample to FILE")
     add("--write", action="store_true", help="write the results into bench/RESULTS.md")
     return parser
 
 
-CALM_HELP = (
-    "repeat a turn while others take more of the machine than this, half as often as there are turns (10)"
-)
+CALM_HELP = "repeat a turn while others take more of the machine; as often as half of all turns (%(default)g)"
+PATIENCE_HELP = "how long to wait in all, before turns, for others to leave the machine alone (%(default)g)"
 
 
 def _options(given: argparse.Namespace) -> Options:
@@ -64,9 +68,10 @@ def _options(given: argparse.Namespace) -> Options:
         streams=[count for count in streams if count],
         words=[count for count in words if count],
         tokens=given.tokens or (128 if toy else 64),
-        rounds=2 if given.quick else given.rounds,
+        rounds=given.rounds or (2 if given.quick else 5),
         minutes=given.minutes,
         calm=given.calm / 100,
+        patience_s=given.patience,
         json=given.json,
         write=given.write,
     )

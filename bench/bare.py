@@ -7,6 +7,7 @@ line, and prints what it measured. It ends when its input does.
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import sys
@@ -88,6 +89,8 @@ async def serve(model: str, args: dict[str, Any], answers: TextIO) -> None:
     """Do jobs until there are no more."""
     bare = Bare(model, args)
     try:
+        gc.collect()
+        gc.freeze()  # what is loaded stays; searching it for garbage stops every stream for half a second
         print(READY, file=answers, flush=True)
         while line := await asyncio.to_thread(sys.stdin.readline):
             done = await bare.run(Job.from_json(line))

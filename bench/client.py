@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from time import perf_counter
+from typing import cast
 
 import uvloop
 
@@ -51,15 +52,14 @@ class Connection(asyncio.Protocol):
         self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's own class is no subclass of it
 
     async def ask(self, request: bytes) -> None:
         """Send a request; returns when its answer has ended."""
         self.parts = []
         self._over = asyncio.get_running_loop().create_future()
         self.timing = Timing(perf_counter())
-        self.transport.write(request)
+        self._transport.write(request)
         await self._over
 
     def data_received(self, data: bytes) -> None:

@@ -45,6 +45,7 @@ class Options:
     rounds: int
     minutes: float
     calm: float
+    patience_s: float
     json: Path | None
     write: bool
 
@@ -93,7 +94,7 @@ def _race(options: Options, folder: Path, deadline: float) -> Results:
             race = Race(contestants, options.shapes, shown)
             race.warm_up()
             repeats = options.rounds * len(options.shapes) // 2
-            return race.run(Rules(options.rounds, deadline, options.calm, repeats))
+            return race.run(Rules(options.rounds, deadline, options.calm, repeats, options.patience_s))
 
 
 @contextmanager

@@ -18,6 +18,7 @@ class Shown:
 
     def __init__(self, labels: Mapping[str, str], turns: int) -> None:
         self._labels = labels
+        self._last = ""
         self._console = Console(stderr=True, highlight=False, markup=False)
         columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"))
         self._progress = Progress(*columns, TimeElapsedColumn(), console=self._console, transient=True)
@@ -34,8 +35,9 @@ class Shown:
 
     def begins(self, what: str) -> None:
         self._progress.update(self._task, description=what)
-        if not self._console.is_terminal:
+        if not self._console.is_terminal and what != self._last:
             self._console.print(what)
+        self._last = what
 
     def has(self, sample: Sample) -> None:
         self._progress.advance(self._task)
@@ -44,6 +46,9 @@ class Shown:
     def repeats(self, shape: Shape, others: float) -> None:
         self._progress.update(self._task, completed=self._progress.tasks[0].completed - len(self._labels))
         self._console.print(f"{shape.name}: others took {others:.0%} of the machine; once more")
+
+    def waits(self) -> None:
+        self.begins("waiting for a calmer machine")
 
     def _line(self, sample: Sample) -> str:
         cost = (

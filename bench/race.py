@@ -14,6 +14,8 @@ from bench.shapes import Shape, warm_up
 
 T = TypeVar("T")
 
+LOOK_S = 2.0
+
 
 @dataclass(frozen=True, slots=True)
 class Rules:
@@ -23,6 +25,7 @@ class Rules:
     deadline: float  # on the monotonic clock; no turn begins after it
     calm: float  # the share of the machine that others may take
     repeats: int  # how many disturbed turns are tried again
+    patience_s: float  # how long to wait, in all, for a calmer machine
 
 
 class Watcher(Protocol):
@@ -37,6 +40,9 @@ class Watcher(Protocol):
     def repeats(self, shape: Shape, others: float) -> None:
         """A turn was disturbed and is tried again."""
 
+    def waits(self) -> None:
+        """The machine is not calm."""
+
 
 class Race:
     """Contestants that are ready, and the shapes to ask of them."""
@@ -46,6 +52,7 @@ class Race:
         self._shapes = shapes
         self._watcher = watcher
         self._turn = 0
+        self._waited_s = 0.0
 
     def warm_up(self) -> None:
         """Every contestant does everything once, unmeasured."""
@@ -62,6 +69,7 @@ class Race:
                 if time.monotonic() > rules.deadline:
                     results.complete = False
                     return results
+                self._wait_for_calm(rules)
                 self._settle(results, shape, round_number, rules)
         return results
 
@@ -75,8 +83,19 @@ class Race:
         ):
             self._watcher.repeats(shape, others)
             results.disturbed += samples
+            self._wait_for_calm(rules)
             samples = self._take_turn(shape, round_number)
         results.samples += samples
+
+    def _wait_for_calm(self, rules: Rules) -> None:
+        """Returns when others leave the machine alone, or when patience or time is at its end."""
+        while self._waited_s < rules.patience_s and time.monotonic() < rules.deadline:
+            bystanders = self._bystanders()
+            time.sleep(LOOK_S)
+            if bystanders.share() <= rules.calm:
+                return
+            self._waited_s += LOOK_S
+            self._watcher.waits()
 
     def _take_turn(self, shape: Shape, round_number: int) -> list[Sample]:
         self._turn += 1
@@ -85,11 +104,14 @@ class Race:
     def _ask(self, contestant: Contestant, shape: Shape) -> Sample:
         self._watcher.begins(f"{shape.name}: {contestant.label}")
         load = load_average()
-        bystanders = Bystanders([other.child for other in self._contestants])
+        bystanders = self._bystanders()
         outcome = contestant.run(shape, self._turn)
         taken = sample(contestant.name, shape.name, self._turn, outcome, bystanders.share(), load)
         self._watcher.has(taken)
         return taken
+
+    def _bystanders(self) -> Bystanders:
+        return Bystanders([contestant.child for contestant in self._contestants])
 
 
 def order(contestants: Sequence[T], round_number: int) -> list[T]:

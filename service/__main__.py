@@ -12,6 +12,7 @@ from service import __version__
 from service.engine.embedded import ModelUnavailable, prepare
 from service.errors import StartError
 from service.settings import Settings, load
+from service.telemetry.log import formatter
 from service.web.listen import listening_socket
 
 
@@ -69,8 +70,9 @@ def _say(line: str) -> None:
 
 
 def _log_to_stderr(settings: Settings) -> None:
-    line = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
-    logging.basicConfig(level=settings.log_level.upper(), format=line, force=True)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(formatter(settings.log_format))
+    logging.basicConfig(level=settings.log_level.upper(), handlers=[handler], force=True)
 
 
 def _parser() -> argparse.ArgumentParser:

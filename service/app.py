@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 
 import uvloop
 from fastapi import FastAPI
+from prometheus_client import REGISTRY, CollectorRegistry
 
 from service import __version__
 from service.chat.life import Life
@@ -18,6 +19,9 @@ from service.engine.vllm import VllmEngine
 from service.errors import StartError
 from service.prompt.renderer import Renderer
 from service.settings import Settings
+from service.telemetry.metrics import Metrics
+from service.telemetry.observer import Observer
+from service.telemetry.traces import traces_from_environment
 from service.web.counting import counting_routes
 from service.web.middleware import RequestId
 from service.web.probes import probes
@@ -28,14 +32,24 @@ from service.web.server import Server
 
 def create_app(settings: Settings, engine: Engine, renderer: Renderer, life: Life) -> FastAPI:
     """The ASGI application. It answers at once, with `not_ready` until the engine has started."""
+    traces = traces_from_environment(__version__)
+    metrics = Metrics(
+        CollectorRegistry(),
+        slo_ttft_s=settings.slo_ttft_ms / 1000,
+        ledger=traces.ledger,
+        engine_registries=[REGISTRY],
+    )
+    observer = Observer(metrics, traces)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        observer.start()
         starting = asyncio.create_task(life.start(engine.start))
         yield
         life.drain()
         await asyncio.wait({starting})  # an engine half started would leave processes behind
         await engine.aclose()
+        await observer.aclose()
 
     app = FastAPI(
         title="Twophase",
@@ -48,9 +62,9 @@ def create_app(settings: Settings, engine: Engine, renderer: Renderer, life: Lif
         redoc_url=None,
     )
     chat = Chat(settings, engine, renderer, life)
-    app.include_router(chat_routes(chat, settings))
+    app.include_router(chat_routes(chat, observer, settings))
     app.include_router(counting_routes(chat, engine, renderer, settings))
-    app.include_router(probes(life, engine, settings.model_name))
+    app.include_router(probes(life, engine, metrics, settings.model_name))
     app.add_middleware(RequestId)
     return app
 

@@ -6,9 +6,10 @@
     │  │  ├─ MissingValue      400 missing_value
     │  │  ├─ Unsupported       400 unsupported_parameter
     │  │  ├─ InvalidTemplate   400 invalid_template
-    │  │  ├─ ContextLengthExceeded  400 context_length_exceeded
-    │  │  ├─ InputBudgetExceeded    400 input_budget_exceeded
-    │  │  └─ OutputBudgetExceeded   400 output_budget_exceeded
+    │  │  └─ BudgetExceeded        knows whose limit it is
+    │  │     ├─ ContextLengthExceeded  400 context_length_exceeded
+    │  │     ├─ InputBudgetExceeded    400 input_budget_exceeded
+    │  │     └─ OutputBudgetExceeded   400 output_budget_exceeded
     │  ├─ InvalidHttp          400 invalid_http
     │  ├─ InvalidJson          400 invalid_json
     │  ├─ Unauthenticated      401 invalid_api_key
@@ -104,19 +105,27 @@ class InvalidTemplate(InvalidValue):
     code = "invalid_template"
 
 
-class ContextLengthExceeded(InvalidValue):
+class BudgetExceeded(InvalidValue):
+    """More tokens than a limit allows; `limit` says whose it is."""
+
+    def __init__(self, message: str, *, param: str | None, limit: str) -> None:
+        super().__init__(message, param=param)
+        self.limit = limit
+
+
+class ContextLengthExceeded(BudgetExceeded):
     """Prompt and output do not fit the context window."""
 
     code = "context_length_exceeded"
 
 
-class InputBudgetExceeded(InvalidValue):
+class InputBudgetExceeded(BudgetExceeded):
     """The prompt is longer than the operator allows."""
 
     code = "input_budget_exceeded"
 
 
-class OutputBudgetExceeded(InvalidValue):
+class OutputBudgetExceeded(BudgetExceeded):
     """The answer asked for is longer than the operator allows."""
 
     code = "output_budget_exceeded"

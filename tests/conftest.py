@@ -15,6 +15,7 @@ from service.prompt.renderer import Renderer
 from service.settings import Settings
 from tests.scripted import ScriptedEngine
 from tests.serving import Running, running
+from tests.sizes import Reference
 
 # A shared machine may be slow at any moment; that says nothing about what is tested.
 hypothesis.settings.register_profile("no deadline", deadline=None)
@@ -44,6 +45,12 @@ def embedded_model(cache: Path) -> Path:
 def renderer(embedded_model: Path) -> Renderer:
     """The embedded model's tokenizer and chat template."""
     return Renderer.load(str(embedded_model))
+
+
+@pytest.fixture(scope="session")
+def reference(embedded_model: Path) -> Reference:
+    """The embedded model's tokenizer as its makers use it, to count against."""
+    return Reference(embedded_model)
 
 
 @pytest.fixture

@@ -7,11 +7,15 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry
 
 from service.budget.plan import Budget
 from service.chat.answer import Answer
 from service.engine.protocol import Delta, Generation
 from service.errors import InvalidValue
+from service.telemetry.metrics import Metrics
+from service.telemetry.observer import Observer
+from service.telemetry.traces import Traces
 from service.web.encode import ChunkEncoder, error_body, error_event
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
@@ -27,7 +31,10 @@ class NoGeneration(Generation):
 def answer(model: str = "m", n: int = 1) -> Answer:
     """An answer that has just been opened."""
     budget = Budget(100, 99, "window", 90, "window", 10, 4, 50)
-    return Answer(model, n, budget, NoGeneration(), lambda: None)
+    observation = Observer(Metrics(CollectorRegistry()), Traces()).open("req-1", [], model=model)
+    observation.record.n = n
+    observation.record.submitted(n)
+    return Answer(budget, NoGeneration(), observation, lambda: None)
 
 
 def events(raw: bytes) -> list[Any]:

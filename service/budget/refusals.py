@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from service.budget.ask import Ask
 from service.budget.limits import Limit
-from service.errors import ContextLengthExceeded, InputBudgetExceeded, InvalidValue, OutputBudgetExceeded
+from service.errors import BudgetExceeded, ContextLengthExceeded, InputBudgetExceeded, OutputBudgetExceeded
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,22 +37,24 @@ class Need:
         return f"the output asked for is {self.output}"
 
 
-def prompt_too_long(need: Need, limit: Limit) -> InvalidValue:
+def prompt_too_long(need: Need, limit: Limit) -> BudgetExceeded:
     """The prompt alone is over `limit`."""
     if limit.source == "window":
         return ContextLengthExceeded(
             f"This model's maximum context length is {need.context_window} tokens, of which an answer needs "
             f"at least one; {need.prompt_phrase} and {need.output_phrase}. Shorten the messages.",
             param="messages",
+            limit=limit.source,
         )
     return InputBudgetExceeded(
         f"{_owner(limit)} allows prompts of at most {limit.tokens} tokens; {need.prompt_phrase} and "
         f"{need.output_phrase}, in a context window of {need.context_window}. Shorten the messages.",
         param="messages",
+        limit=limit.source,
     )
 
 
-def output_too_long(need: Need, limit: Limit) -> InvalidValue:
+def output_too_long(need: Need, limit: Limit) -> BudgetExceeded:
     """The prompt fits; the output beside it is over `limit`.
 
     Where the window decides, either side could give way. `messages` is named, as clients of this
@@ -65,15 +67,17 @@ def output_too_long(need: Need, limit: Limit) -> InvalidValue:
             f"{need.output_phrase}, {need.prompt + (need.output or 0)} in all. "
             f"Shorten the messages, or set {field} to at most {limit.tokens}.",
             param="messages",
+            limit=limit.source,
         )
     return OutputBudgetExceeded(
         f"{_owner(limit)} allows answers of at most {limit.tokens} tokens; {need.output_phrase}, "
         f"beside a prompt of {need.prompt} in a context window of {need.context_window}. Lower {field}.",
         param=field,
+        limit=limit.source,
     )
 
 
-def cache_too_small(need: Need, output: int, capacity: int) -> InvalidValue:
+def cache_too_small(need: Need, output: int, capacity: int) -> BudgetExceeded:
     """Even an idle engine could not hold the prompt and `n` answers of `output` tokens."""
     n, field = need.ask.n, need.ask.field
     return OutputBudgetExceeded(
@@ -82,6 +86,7 @@ def cache_too_small(need: Need, output: int, capacity: int) -> InvalidValue:
         f"{need.prompt + n * output}, in a context window of {need.context_window}. "
         f"Lower {field if n == 1 else f'n or {field}'}.",
         param=field if n == 1 else "n",
+        limit="kv_cache",
     )
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from service.budget.plan import Budget
 from service.engine.protocol import Delta, Generation, Sink
 from service.errors import ServiceError
+from service.telemetry.observer import Observation
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,23 +23,32 @@ class Usage:
 
 
 class Answer(Sink):
-    """Passes deltas on and counts them. Whoever holds it closes it, whatever has happened before."""
+    """Passes deltas on and notes them. Whoever holds it closes it, whatever has happened before."""
 
     def __init__(
-        self, model: str, n: int, budget: Budget, generation: Generation, leave: Callable[[], None]
+        self, budget: Budget, generation: Generation, observation: Observation, leave: Callable[[], None]
     ) -> None:
         self.id = f"chatcmpl-{uuid.uuid4().hex}"
         self.created = int(time.time())
-        self.model = model
-        self.n = n
         self.budget = budget
-        self.completion_tokens = 0
-        self.cached_tokens = 0
-        self._unfinished = n
+        self.observation = observation
+        self.record = observation.record
+        self.record.response_id = self.id
+        self._unfinished = self.record.n
         self._generation = generation
         self._leave = leave
         self._closed = False
         self._sink: Sink | None = None
+
+    @property
+    def model(self) -> str:
+        """The name under which the model is served."""
+        return self.record.model
+
+    @property
+    def n(self) -> int:
+        """How many choices there are."""
+        return self.record.n
 
     def listen(self, sink: Sink) -> None:
         """Hand every delta, from the first, to `sink`."""
@@ -46,15 +56,14 @@ class Answer(Sink):
         self._generation.listen(self)
 
     def put(self, delta: Delta) -> None:
-        self.completion_tokens += len(delta.token_ids)
-        if delta.clock is not None:
-            self.cached_tokens = max(self.cached_tokens, delta.clock.cached_tokens)
+        self.record.saw(delta)
         if delta.finish is not None:
             self._unfinished -= 1
         if self._sink is not None:
             self._sink.put(delta)
 
     def fail(self, error: ServiceError) -> None:
+        self.observation.failed(error)
         if self._sink is not None:
             self._sink.fail(error)
 
@@ -66,7 +75,7 @@ class Answer(Sink):
     @property
     def usage(self) -> Usage:
         """What has been used so far; final once the answer is complete."""
-        return Usage(self.budget.prompt_tokens, self.completion_tokens, self.cached_tokens)
+        return Usage(self.budget.prompt_tokens, self.record.output_tokens, self.record.cached_tokens)
 
     def close(self) -> None:
         """Give back what the answer holds; ends the generation if it still runs. Never waits."""
@@ -77,3 +86,4 @@ class Answer(Sink):
         if not self.complete:
             self._generation.abort()
         self._leave()
+        self.observation.close()

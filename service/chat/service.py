@@ -23,6 +23,7 @@ from service.errors import ModelNotFound, shown
 from service.prompt.prompt import Prompt, RenderOptions
 from service.prompt.renderer import Renderer
 from service.settings import Settings
+from service.telemetry.observer import Observation
 
 
 class Chat:
@@ -42,22 +43,27 @@ class Chat:
             settings.output_policy,
         )
 
-    async def open(self, request: ChatRequest) -> Answer:
-        """Start answering. The caller owns the answer and closes it.
+    async def open(self, request: ChatRequest, observation: Observation) -> Answer:
+        """Start answering. The caller owns the answer and closes it; when refused, its observation.
 
         Raises:
             ServiceError: the request is refused; nothing is held any more.
         """
+        record = observation.record
+        record.stream, record.n = bool(request.stream), request.n or 1
         self._life.enter()
         try:
             self._check_model(request.model)
-            prompt, budget = await self.fit(request)
-            work = self._work(request, prompt.token_ids, budget.max_output_tokens)
+            prompt, record.budget = await self.fit(request)
+            record.rendered_s = time.monotonic()
+            work = self._work(request, prompt.token_ids, record.budget.max_output_tokens)
+            record.admitted_s = time.monotonic()
             generation = await self._engine.generate(work)
         except BaseException:
             self._life.leave()
             raise
-        return Answer(self.model_name, work.n, budget, generation, self._life.leave)
+        record.submitted(work.n)
+        return Answer(record.budget, generation, observation, self._life.leave)
 
     async def explain(self, request: ChatRequest) -> Explanation:
         """What `open` would hand to the engine, and why.

@@ -7,8 +7,8 @@ the whole prompt, markers and all, so control tokens that a user typed must be r
 
 from __future__ import annotations
 
-import re
 from array import array
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import NamedTuple, Protocol
@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Encoding, Tokenizer
 
+from service.errors import InvalidValue, shown
 from service.prompt.vocabulary import Control, Vocabulary, any_of
 
 Ends = NDArray[np.int64]
@@ -42,13 +43,10 @@ class Known(NamedTuple):
 
 
 class Encoder(Protocol):
-    """What cuts a text into pieces, what no caller may write, and the ids of pieces."""
+    """What cuts a text into pieces, and the ids of the pieces."""
 
     @property
     def markers(self) -> Mapping[str, Control]: ...
-
-    @property
-    def refused(self) -> re.Pattern[str]: ...
 
     def encode(self, pieces: Sequence[Piece]) -> list[Known]: ...
 
@@ -60,13 +58,12 @@ class PieceEncoder:
     some tokenizers treat the beginning of their input differently.
     """
 
-    def __init__(self, vocabulary: Vocabulary, *, reject: bool) -> None:
+    def __init__(self, vocabulary: Vocabulary) -> None:
         self.markers = vocabulary.controls
         self._guard = vocabulary.guard
         self._tokenizer = vocabulary.plain
         self._bytes = vocabulary.bytes_by_id
         self._lengths = np.array([len(text) for text in self._bytes])
-        self.refused = any_of(self.markers if reject else self._unspeakable())
 
     def encode(self, pieces: Sequence[Piece]) -> list[Known]:
         inputs = [self._guard + piece.text if piece.after_marker else piece.text for piece in pieces]
@@ -106,7 +103,7 @@ class PieceEncoder:
     def _text(self, ids: array[int]) -> bytes:
         return b"".join(map(self._bytes.__getitem__, ids))
 
-    def _unspeakable(self) -> list[str]:
+    def unspeakable(self) -> list[str]:
         """Control tokens that cannot be had as text: their very characters make the tokenizer write one."""
         ids = {control.id for control in self.markers.values()}
         spelled = self.encode([Piece(name, True, (len(name),), 0) for name in self.markers])
@@ -119,15 +116,25 @@ class WholeEncoder:
 
     def __init__(self, tokenizer: Tokenizer, vocabulary: Vocabulary) -> None:
         self.markers: Mapping[str, Control] = {}
-        self.refused = any_of(vocabulary.controls)
+        self._controls = any_of(vocabulary.controls)
         self._tokenizer = tokenizer
 
     def encode(self, pieces: Sequence[Piece]) -> list[Known]:
         return [self._known(piece) for piece in pieces]
 
     def _known(self, piece: Piece) -> Known:
+        self._check(piece)
         encoding = self._tokenizer.encode(piece.text, add_special_tokens=False)
         return Known(array("I", encoding.ids), share_out(_ends(encoding), piece.shape))
+
+    def _check(self, piece: Piece) -> None:
+        """Refuse a control token that a caller's text makes together with what it stands beside."""
+        borders = [abs(end) for end in piece.shape]
+        for match in self._controls.finditer(piece.text):
+            first, last = bisect_right(borders, match.start()), bisect_left(borders, match.end())
+            if first < last and max(piece.shape[first : last + 1]) > 0:
+                reason = f"messages spell {shown(match[0])}, a control token of this model."
+                raise InvalidValue(reason, param="messages")
 
 
 def share_out(ends: Ends, shape: Sequence[int]) -> tuple[int, ...]:

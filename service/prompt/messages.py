@@ -7,18 +7,20 @@ The rules:
   calls only then); null content without tool calls is refused.
 - Tool-call arguments become the object their JSON describes, unless the template wants the JSON text.
 - What is null or an empty list of calls is left out, so that `is defined` means something.
+- Text must be encodable, and hold no control token that has to be refused.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from service.errors import InvalidValue, shown
 from service.prompt.sandbox import Turn
-from service.prompt.traced import Origin, whole
+from service.prompt.traced import Origin, Traced, whole
 
 ROLES = {role: role for role in ("system", "user", "assistant", "tool")} | {"developer": "system"}
 
@@ -34,64 +36,100 @@ class Form:
     null_beside_calls: bool = False
 
 
-def turns(messages: Sequence[Message], form: Form) -> list[Turn]:
-    """The messages as a template sees them.
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Reads what callers send: `form` is how the template wants it, `refused` finds what none may type."""
 
-    Raises:
-        InvalidValue: naming the field that cannot be used.
-    """
-    if not messages:
-        raise InvalidValue("messages must hold at least one message.", param="messages")
-    return [_turn(index, message, form) for index, message in enumerate(messages)]
+    form: Form = Form()
+    refused: re.Pattern[str] | None = None
+
+    def turns(self, messages: Sequence[Message]) -> list[Turn]:
+        """The messages as a template sees them.
+
+        Raises:
+            InvalidValue: naming the field that cannot be used.
+        """
+        if not messages:
+            raise InvalidValue("messages must hold at least one message.", param="messages")
+        return [self._turn(index, message) for index, message in enumerate(messages)]
+
+    def traced(self, value: Any, origin: Origin, param: str) -> Any:
+        """`value` with every text in it traced to `origin`; `param` names it in a refusal."""
+        try:
+            return self._traced(value, origin, param)
+        except RecursionError:  # JSON inside a JSON string, whose depth nobody has checked yet
+            raise InvalidValue(f"{param} is nested too deeply.", param=param) from None
+
+    def _traced(self, value: Any, origin: Origin, param: str) -> Any:
+        if isinstance(value, str):
+            return self._text(value, origin, param)
+        if isinstance(value, Mapping):
+            return {
+                self._traced(key, origin, param): self._traced(item, origin, param)
+                for key, item in value.items()
+            }
+        if isinstance(value, (list, tuple)):
+            return [self._traced(item, origin, param) for item in value]
+        return value
+
+    def _text(self, text: str, origin: Origin, param: str) -> Traced:
+        if not text.isascii():
+            check_encodable(text, param)
+        if self.refused is not None and (found := self.refused.search(text)):
+            reason = f"{param} contains {shown(found[0])}, a control token of this model."
+            raise InvalidValue(reason, param=param)
+        return whole(text, origin)
+
+    def _turn(self, index: int, message: Message) -> Turn:
+        where = f"messages[{index}]"
+        role = ROLES.get(message.get("role", ""))
+        if role is None:
+            raise InvalidValue(
+                f"{where}.role is not one of {', '.join(sorted(ROLES))}.", param=f"{where}.role"
+            )
+        values: dict[str, Any] = {"role": role, "content": self._content(index, message, role)}
+        for name, value in message.items():
+            if name not in ("role", "content", "tool_calls") and value is not None:
+                values[name] = self.traced(value, Origin(index, "field"), f"{where}.{name}")
+        if calls := message.get("tool_calls"):
+            values["tool_calls"] = [self._call(index, at, call) for at, call in enumerate(calls)]
+        return Turn(index, values)
+
+    def _content(self, index: int, message: Message, role: str) -> Any:
+        content, origin, param = (
+            message.get("content"),
+            Origin(index, "content"),
+            f"messages[{index}].content",
+        )
+        if isinstance(content, str):
+            return self._text(content, origin, param)
+        if content is None:
+            if not message.get("tool_calls"):
+                reason = f"{param} is null and there are no tool calls in its place."
+                raise InvalidValue(reason, param=param)
+            return None if self.form.null_beside_calls else whole("", origin)
+        if role in self.form.roles_with_parts:
+            return [{"type": "text", "text": self._text(part["text"], origin, param)} for part in content]
+        return self._text("\n".join(part["text"] for part in content), origin, param)
+
+    def _call(self, index: int, at: int, call: Message) -> Any:
+        param = f"messages[{index}].tool_calls[{at}]"
+        function = call.get("function")
+        if isinstance(function, Mapping) and isinstance(arguments := function.get("arguments"), str):
+            parsed = arguments
+            if not self.form.arguments_as_text:
+                parsed = _object(arguments, f"{param}.function.arguments")
+            call = {**call, "function": {**function, "arguments": parsed}}
+        return self.traced(call, Origin(index, "tool_calls"), param)
 
 
-def traced(value: Any, origin: Origin, param: str) -> Any:
-    """`value` with every text in it traced to `origin`; `param` names it in a refusal."""
-    if isinstance(value, str):
-        return whole(encodable(value, param), origin)
-    if isinstance(value, Mapping):
-        return {traced(key, origin, param): traced(item, origin, param) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [traced(item, origin, param) for item in value]
-    return value
-
-
-def _turn(index: int, message: Message, form: Form) -> Turn:
-    where = f"messages[{index}]"
-    role = ROLES.get(message.get("role", ""))
-    if role is None:
-        raise InvalidValue(f"{where}.role is not one of {', '.join(sorted(ROLES))}.", param=f"{where}.role")
-    calls = message.get("tool_calls")
-    values: dict[str, Any] = {"role": role, "content": _content(index, message, role, form)}
-    for name, value in message.items():
-        if name not in ("role", "content", "tool_calls") and value is not None:
-            values[name] = traced(value, Origin(index, "field"), f"{where}.{name}")
-    if calls:
-        values["tool_calls"] = [_call(index, at, call, form) for at, call in enumerate(calls)]
-    return Turn(index, values)
-
-
-def _content(index: int, message: Message, role: str, form: Form) -> Any:
-    content, origin, param = message.get("content"), Origin(index, "content"), f"messages[{index}].content"
-    if isinstance(content, str):
-        return whole(encodable(content, param), origin)
-    if content is None:
-        if not message.get("tool_calls"):
-            raise InvalidValue(f"{param} is null and there are no tool calls in its place.", param=param)
-        return None if form.null_beside_calls else whole("", origin)
-    if role in form.roles_with_parts:
-        return [{"type": "text", "text": traced(part["text"], origin, param)} for part in content]
-    return whole(encodable("\n".join(part["text"] for part in content), param), origin)
-
-
-def _call(index: int, at: int, call: Message, form: Form) -> dict[str, Any]:
-    origin, param = Origin(index, "tool_calls"), f"messages[{index}].tool_calls[{at}]"
-    function = call.get("function")
-    if isinstance(function, Mapping) and isinstance(arguments := function.get("arguments"), str):
-        parsed = arguments if form.arguments_as_text else _object(arguments, f"{param}.function.arguments")
-        call = {**call, "function": {**function, "arguments": parsed}}
-    made: dict[str, Any] = _bounded(call, origin, param)
-    return made
+def check_encodable(text: str, param: str) -> None:
+    """Refuse half of a surrogate pair, which JSON can write and no encoding can."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        reason = f"{param} contains half of a surrogate pair, which is no character."
+        raise InvalidValue(reason, param=param) from None
 
 
 def _object(arguments: str, param: str) -> Any:
@@ -103,22 +141,3 @@ def _object(arguments: str, param: str) -> Any:
     if not isinstance(parsed, dict):
         raise InvalidValue(f"{param} is not the JSON text of an object: {shown(arguments)}", param=param)
     return parsed
-
-
-def _bounded(value: Any, origin: Origin, param: str) -> Any:
-    """`traced`, for JSON inside a JSON string, whose depth nobody has checked yet."""
-    try:
-        return traced(value, origin, param)
-    except RecursionError:
-        raise InvalidValue(f"{param} is nested too deeply.", param=param) from None
-
-
-def encodable(text: str, param: str) -> str:
-    """`text`, if it can be encoded at all: half a surrogate pair cannot."""
-    if not text.isascii():
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            reason = f"{param} contains half of a surrogate pair, which is no character."
-            raise InvalidValue(reason, param=param) from None
-    return text

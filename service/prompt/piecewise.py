@@ -10,11 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from service.errors import InvalidValue, shown
 from service.prompt.encoders import Encoder, Known, Piece
 from service.prompt.layout import Run
 from service.prompt.pieces import Key, PieceCache
-from service.prompt.traced import Origin
 from service.prompt.vocabulary import Control, any_of
 
 KNOWN_STRETCHES = 4096
@@ -81,15 +79,9 @@ class Piecewise:
         return Plan(runs, pieces, placed, keys, self._cache.get(keys))
 
     def fill(self, plan: Plan) -> None:
-        """Tokenize the pieces nobody has seen, and remember them.
-
-        Raises:
-            InvalidValue: if the caller wrote a control token that has to be refused.
-        """
+        """Tokenize the pieces nobody has seen, and remember them."""
         unknown = plan.unknown
         pieces = [plan.pieces[at] for at in unknown]
-        for piece in pieces:
-            self._check(piece, plan.runs)
         learned = self._encoder.encode(pieces) if pieces else []
         for at, known in zip(unknown, learned, strict=True):
             plan.known[at] = known
@@ -105,24 +97,6 @@ class Piecewise:
                 self._stretches.clear()
             self._stretches[stretch] = found
         return [(start + first, start + last, control) for first, last, control in found]
-
-    def _check(self, piece: Piece, runs: Sequence[Run]) -> None:
-        """Refuse what the caller may not write; in the template's own runs it is a marker."""
-        for match in self._encoder.refused.finditer(piece.text):
-            start = 0
-            for number, end in enumerate(piece.shape, piece.run):
-                if end > match.start() and start < match.end():
-                    raise _typed(match[0], runs[number].origin)
-                start = abs(end)
-
-
-def _typed(name: str, origin: Origin) -> InvalidValue:
-    param = {
-        "tools": "tools",
-        "argument": "chat_template_kwargs",
-        "field": f"messages[{origin.message}]",
-    }.get(origin.kind, f"messages[{origin.message}].{origin.kind}")
-    return InvalidValue(f"{param} contains {shown(name)}, a control token of this model.", param=param)
 
 
 def _stretches(runs: Sequence[Run]) -> Iterator[tuple[int, int]]:

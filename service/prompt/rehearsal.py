@@ -16,7 +16,7 @@ from tokenizers import Tokenizer
 
 from service.errors import InvalidValue
 from service.prompt.layout import runs_of
-from service.prompt.messages import Form, Message
+from service.prompt.messages import Form, Message, Reader
 from service.prompt.piecewise import Piecewise
 from service.prompt.prompt import RenderOptions
 from service.prompt.sandbox import RenderTooLong
@@ -44,14 +44,14 @@ def form_of(template: ChatTemplate) -> Form:
     """The form of messages in which this template shows all that it can."""
     choices = product((False, True), repeat=2)
     forms = (Form(arguments_as_text=text, null_beside_calls=null) for null, text in choices)
-    form = next((form for form in forms if _shows_calls(template.with_form(form))), Form())
+    form = next((form for form in forms if _shows_calls(template.read_by(Reader(form)))), Form())
     with_parts = {
         "system": [_in_parts("system"), ASKED],
         "user": [_in_parts("user")],
         "assistant": [ASKED, _in_parts("assistant"), ASKED],
         "tool": [ASKED, CALLED, {**_in_parts("tool"), "tool_call_id": "sounding1"}],
     }
-    every = template.with_form(replace(form, roles_with_parts=frozenset(with_parts)))
+    every = template.read_by(Reader(replace(form, roles_with_parts=frozenset(with_parts))))
     takers = (role for role, messages in with_parts.items() if _takes_parts(every, role, messages))
     return replace(form, roles_with_parts=frozenset(takers))
 

@@ -12,14 +12,14 @@ from service.errors import InvalidTemplate, InvalidValue
 from service.prompt.encoders import PieceEncoder, WholeEncoder
 from service.prompt.layout import Run, runs_of
 from service.prompt.loading import ModelText, load_model_text
-from service.prompt.messages import Message, encodable
+from service.prompt.messages import Message, Reader, check_encodable
 from service.prompt.pieces import PieceCache
 from service.prompt.piecewise import Piecewise, Plan
 from service.prompt.prompt import Prompt, RenderOptions, Segment
 from service.prompt.rehearsal import form_of, holds_piecewise
 from service.prompt.sandbox import RenderTooLong
 from service.prompt.template import ChatTemplate
-from service.prompt.vocabulary import Vocabulary
+from service.prompt.vocabulary import Vocabulary, any_of
 
 CACHE_BYTES = 64 * 2**20
 RENDER_LIMIT_S = 1.0
@@ -46,13 +46,16 @@ class Renderer:
         cache_bytes: int = CACHE_BYTES,
         control_tokens: Literal["text", "reject"] = "text",
     ) -> None:
-        template = ChatTemplate(model.templates, model.specials, template_kwargs)
         vocabulary = Vocabulary(model.tokenizer, model.templates.values())
-        pieces = PieceEncoder(vocabulary, reject=control_tokens == "reject")
-        self.template = template.with_form(form_of(template))
-        self.is_piecewise = holds_piecewise(
-            self.template, Piecewise(pieces, PieceCache(2**20)), model.tokenizer
-        )
+        pieces = PieceEncoder(vocabulary)
+        template = ChatTemplate(model.templates, model.specials, template_kwargs)
+        form = form_of(template)
+        trial = Piecewise(pieces, PieceCache(2**20))
+        self.is_piecewise = holds_piecewise(template.read_by(Reader(form)), trial, model.tokenizer)
+        refused = list(vocabulary.controls)
+        if self.is_piecewise and control_tokens == "text":
+            refused = pieces.unspeakable()
+        self.template = template.read_by(Reader(form, any_of(refused) if refused else None))
         self.vocabulary = vocabulary
         self._tokenizer = model.tokenizer
         self._cache = PieceCache(cache_bytes)
@@ -127,7 +130,7 @@ class Renderer:
 
     async def tokenize(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """The ids of a text as it stands: here a control token's name is that token."""
-        encodable(text, "prompt")
+        check_encodable(text, "prompt")
         encode = self._tokenizer.encode
         if len(text) <= LOOP_UNKNOWN:
             return list(encode(text, add_special_tokens=add_special_tokens).ids)

@@ -12,7 +12,7 @@ from jinja2.exceptions import TemplateSyntaxError
 from service.errors import InvalidTemplate, InvalidValue, StartError, shown
 from service.prompt.dialect import TemplateRefusal
 from service.prompt.layout import end_of_message
-from service.prompt.messages import Form, Message, traced, turns
+from service.prompt.messages import Message, Reader
 from service.prompt.prompt import RenderOptions
 from service.prompt.sandbox import RenderContext, RenderTooLong, TemplateEnvironment, Turn, Watch
 from service.prompt.traced import Origin, join
@@ -46,15 +46,15 @@ class ChatTemplate:
     ) -> None:
         environment = TemplateEnvironment()
         self.sources = sources
-        self.form = Form()
+        self.reader = Reader()
         self._templates = {name: _compiled(environment, source) for name, source in sources.items()}
         self._given = {"documents": None, **specials, **(defaults or {})}
         self._reserved = OUR_OWN | environment.globals.keys() | specials.keys()
 
-    def with_form(self, form: Form) -> ChatTemplate:
-        """The same template, given its messages in another form."""
+    def read_by(self, reader: Reader) -> ChatTemplate:
+        """The same template, its messages read in another way."""
         other = copy.copy(self)
-        other.form = form
+        other.reader = reader
         return other
 
     def render(self, messages: Sequence[Message], options: RenderOptions, limit_s: float) -> str:
@@ -65,14 +65,15 @@ class ChatTemplate:
             InvalidTemplate: if the template refuses or fails on them, or an argument is not for callers.
             RenderTooLong: when `limit_s` seconds of processor time are used up.
         """
-        conversation = turns(messages, self.form)
+        conversation = self.reader.turns(messages)
         _check_continuation(conversation, options)
         text = self._filled(self._variables(conversation, options), limit_s)
         return _left_open(text, len(conversation) - 1) if options.continue_final_message else text
 
     def _variables(self, conversation: list[Turn], options: RenderOptions) -> dict[str, Any]:
         tools = [
-            traced(tool, Origin(None, "tools"), f"tools[{at}]") for at, tool in enumerate(options.tools or ())
+            self.reader.traced(tool, Origin(None, "tools"), f"tools[{at}]")
+            for at, tool in enumerate(options.tools or ())
         ]
         own = {
             "messages": conversation,
@@ -87,7 +88,7 @@ class ChatTemplate:
                 param = f"chat_template_kwargs.{shown(name)}"
                 raise InvalidTemplate(f"{param} is not the request's to set.", param=param)
         return {
-            name: traced(value, Origin(None, "argument"), f"chat_template_kwargs.{name}")
+            name: self.reader.traced(value, Origin(None, "argument"), f"chat_template_kwargs.{name}")
             for name, value in given.items()
         }
 

@@ -37,8 +37,7 @@ class Observer:
     ) -> Observation:
         """Begin to observe a request whose header has arrived; `headers` are ASGI's."""
         record = RequestRecord(request_id, model=model, crowd=self._crowd)
-        start_ns = int((record.received_s + record.wall_offset_s) * 1e9)
-        observation = Observation(self, record, self.traces.open(headers, start_ns))
+        observation = Observation(self, record, self.traces.open(headers))
         self.metrics.inflight.add(record)
         return observation
 
@@ -94,7 +93,8 @@ class Observation:
         record, trace = self.record, self._trace
         times = timeline(record, now_s)
         found, ended = derive(record, times), outcome(record)
-        self._observer.metrics.observe(record, found, ended, trace.trace_id if trace.sampled else None)
-        if trace.sampled:
-            self._observer.traces.finish(trace, tree(record, times, found, ended), record.wall_offset_s)
+        exported = trace.sampled and self._observer.traces.finish(
+            trace, tree(record, times, found, ended), record.wall_offset_s
+        )
+        self._observer.metrics.observe(record, found, ended, trace.trace_id if exported else None)
         request_log.write(record, found, ended, trace.trace_id)

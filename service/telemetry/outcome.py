@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from service.errors import (
+    BudgetExceeded,
     CallerError,
     CapacityError,
-    ContextLengthExceeded,
+    DeadlineExceeded,
+    DeadlineUnreachable,
     Draining,
-    InputBudgetExceeded,
-    OutputBudgetExceeded,
+    RateLimited,
+    ServerError,
     ServiceError,
 )
 from service.telemetry.record import Outcome, RequestRecord
@@ -16,12 +18,17 @@ from service.telemetry.record import Outcome, RequestRecord
 # Faults of ours: spans become errors, and the promise of an answer is broken.
 FAULTS: frozenset[Outcome] = frozenset(("overloaded", "deadline", "draining", "engine_error"))
 
-BUDGET_ERRORS = (ContextLengthExceeded, InputBudgetExceeded, OutputBudgetExceeded)
-CODES: dict[str, Outcome] = {
-    "rate_limit_exceeded": "rate_limited",
-    "deadline_unreachable": "deadline",
-    "deadline_exceeded": "deadline",
-}
+# The first that fits: what is special before its branch of the tree.
+BY_ERROR: tuple[tuple[type[ServiceError], Outcome], ...] = (
+    (BudgetExceeded, "budget_rejected"),
+    (RateLimited, "rate_limited"),
+    (DeadlineUnreachable, "deadline"),
+    (DeadlineExceeded, "deadline"),
+    (Draining, "draining"),
+    (CallerError, "invalid"),
+    (CapacityError, "overloaded"),
+    (ServerError, "engine_error"),
+)
 
 
 def outcome(record: RequestRecord) -> Outcome:
@@ -37,13 +44,5 @@ def outcome(record: RequestRecord) -> Outcome:
 
 
 def outcome_of(error: ServiceError) -> Outcome:
-    """The outcome an error stands for: its code where that says more, else its branch of the tree."""
-    if error.code in CODES:
-        return CODES[error.code]
-    if isinstance(error, BUDGET_ERRORS):
-        return "budget_rejected"
-    if isinstance(error, Draining):
-        return "draining"
-    if isinstance(error, CapacityError):
-        return "overloaded"
-    return "invalid" if isinstance(error, CallerError) else "engine_error"
+    """The outcome an error stands for, by its place in the tree."""
+    return next((found for kind, found in BY_ERROR if isinstance(error, kind)), "engine_error")

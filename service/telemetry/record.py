@@ -11,7 +11,6 @@ from bisect import bisect_left
 from dataclasses import dataclass, field
 from typing import Literal
 
-from service.budget.limits import Source
 from service.budget.plan import Budget
 from service.engine.protocol import Delta, EngineClock
 from service.errors import ServiceError
@@ -69,7 +68,6 @@ class RequestRecord:
 
     status: int | None = None  # of the response, once it has begun
     budget: Budget | None = None
-    refused_by: Source | None = None  # whose limit, when the budget refused
     choices: list[ChoiceRecord] = field(default_factory=list)
     reasoning_tokens: int = 0
     error: ServiceError | None = None

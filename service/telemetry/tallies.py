@@ -9,7 +9,7 @@ from typing import get_args
 from prometheus_client import CollectorRegistry
 
 from service.budget.limits import Source
-from service.errors import ContextLengthExceeded
+from service.errors import BudgetExceeded
 from service.telemetry import buckets
 from service.telemetry.collectors import BulkHistogram
 from service.telemetry.families import counters, histograms
@@ -69,15 +69,13 @@ class Requests:
         for name, ms in phases.named().items():
             if ms is not None and (name != "decode" or phases.decode_steps):
                 self._phase_s[name,].observe(ms / 1e3, exemplar)
-        self._observe_budget(record, outcome)
+        self._observe_budget(record)
         self._observe_slo(record, phases, outcome)
 
-    def _observe_budget(self, record: RequestRecord, outcome: Outcome) -> None:
+    def _observe_budget(self, record: RequestRecord) -> None:
         budget = record.budget
-        if outcome == "budget_rejected":
-            of_window = isinstance(record.error, ContextLengthExceeded)
-            limit = record.refused_by or ("window" if of_window else "service")
-            self._budget_actions["rejected", limit].inc()
+        if isinstance(record.error, BudgetExceeded):
+            self._budget_actions["rejected", record.error.limit].inc()
         if budget is not None and budget.truncated_by is not None:
             self._budget_actions["truncated", budget.truncated_by].inc()
         if budget is not None and budget.clamped_from is not None:

@@ -1,8 +1,8 @@
-"""Traces: a root span from a request's first moment, the rest of its tree when it is over.
+"""Traces: a trace id from a request's first moment on, the spans when it is over.
 
-The SDK draws ids and decides on sampling at the start, so that the trace id is there for the log and
-for exemplars. The spans below are made in one go at the end, already ended: that takes a tenth of
-what starting and ending them one by one does, which the time of a request would show.
+Ids and the decision whether to sample come from the SDK at the start, since log and exemplars need
+them. The spans are made in one go at the end, already ended: that takes a tenth of what starting
+and ending them one by one does.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from opentelemetry.context import Context
 from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
 from opentelemetry.sdk.trace import Event, ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.sdk.trace.sampling import Decision
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import (
-    Span,
     SpanContext,
     SpanKind,
     Status,
     StatusCode,
+    TraceFlags,
     format_trace_id,
     get_current_span,
 )
@@ -46,7 +47,8 @@ class Trace:
 
     trace_id: str | None = None
     sampled: bool = False
-    root: Span | None = None
+    root: SpanContext | None = None
+    caller: SpanContext | None = None
 
 
 class Traces:
@@ -67,36 +69,35 @@ class Traces:
         self._processor = processor
         self._capacity = capacity
         self._scope = InstrumentationScope(NAME, version)
-        self._tracer = None if provider is None else provider.get_tracer(NAME, version)
         self._context_of = TraceContextTextMapPropagator().extract
         self._quiet = quiet
 
-    def open(self, headers: Sequence[tuple[bytes, bytes]], start_ns: int) -> Trace:
+    def open(self, headers: Sequence[tuple[bytes, bytes]]) -> Trace:
         """The trace of a request that has just come in, below the caller's span where it names one."""
         carrier = _carrier(headers)
-        if self._tracer is None:
+        if self._provider is None:
             carrier.pop("tracestate", None)
         context = self._context_of(carrier) if carrier else Context()
-        if self._tracer is None:
-            return Trace(_trace_id(get_current_span(context).get_span_context()))
-        root = self._tracer.start_span(ROOT, context, SpanKind.SERVER, start_time=start_ns)
-        known = root.get_span_context()
-        return Trace(_trace_id(known), known.trace_flags.sampled, root)
+        span = get_current_span(context).get_span_context()
+        caller = span if span.is_valid else None
+        if self._provider is None:
+            return Trace(None if caller is None else format_trace_id(caller.trace_id))
+        return _begun(self._provider, context, caller)
 
-    def finish(self, trace: Trace, tree: Node, wall_offset_s: float) -> None:
-        """Export the tree of a request that is over. Never waits: what does not fit the queue is dropped."""
+    def finish(self, trace: Trace, tree: Node, wall_offset_s: float) -> bool:
+        """Export the tree of a request that is over; whether it is on its way.
+
+        Never waits: what does not fit the queue is dropped, as a whole, since half a tree would mislead.
+        """
         if trace.root is None or not trace.sampled or self._processor is None:
-            return
+            return False
         size = tree.size
         if self.ledger.pending + size > self._capacity:
-            self.ledger.dropped += size  # all of it: half a tree would mislead
-            return
+            self.ledger.dropped += size
+            return False
         self.ledger.handed += size
-        for child in tree.children:
-            self._export(child, trace.root.get_span_context(), wall_offset_s)
-        trace.root.set_attributes(tree.attributes)
-        trace.root.set_status(_status(tree))
-        trace.root.end(_ns(tree.end_s, wall_offset_s))
+        self._export(tree, trace.root, trace.caller, wall_offset_s, SpanKind.SERVER)
+        return True
 
     def close(self, limit_s: float = CLOSE_S) -> None:
         """Send what is left, for as long as the limit allows. Blocks: not for the event loop."""
@@ -108,15 +109,17 @@ class Traces:
         if self._quiet is not None and not flushing.is_alive():
             self._quiet.detach()
 
-    def _export(self, node: Node, parent: SpanContext, wall_offset_s: float) -> None:
+    def _export(
+        self,
+        node: Node,
+        context: SpanContext,
+        parent: SpanContext | None,
+        wall_offset_s: float,
+        kind: SpanKind = SpanKind.INTERNAL,
+    ) -> None:
         assert self._provider is not None and self._processor is not None
-        context = SpanContext(
-            parent.trace_id,
-            self._provider.id_generator.generate_span_id(),
-            is_remote=False,
-            trace_flags=parent.trace_flags,
-            trace_state=parent.trace_state,
-        )
+        for child in node.children:
+            self._export(child, _below(context, self._provider), context, wall_offset_s)
         span = ReadableSpan(
             node.name,
             context,
@@ -124,13 +127,12 @@ class Traces:
             self._provider.resource,
             node.attributes,
             _events(node, wall_offset_s),
-            status=_status(node),
+            kind=kind,
+            status=UNSET if node.error is None else Status(StatusCode.ERROR, node.error),
             start_time=_ns(node.start_s, wall_offset_s),
             end_time=_ns(node.end_s, wall_offset_s),
             instrumentation_scope=self._scope,
         )
-        for child in node.children:
-            self._export(child, context, wall_offset_s)
         self._processor.on_end(span)
 
 
@@ -151,12 +153,11 @@ def traces_from_environment(version: str) -> Traces:
         Counted(exporter, ledger), max_queue_size=capacity, max_export_batch_size=batch
     )
     provider = TracerProvider(resource=resource(version), shutdown_on_exit=False)
-    provider.add_span_processor(processor)
     return Traces(provider, processor, capacity=capacity, version=version, ledger=ledger, quiet=quiet)
 
 
 class _Resource(Resource):
-    """Compares as the SDK's own, which writes itself out as JSON for the hash of every span."""
+    """One object, compared as such: the SDK's own is written out as JSON for the hash of every span."""
 
     def __hash__(self) -> int:
         return id(self)
@@ -185,16 +186,28 @@ def _carrier(headers: Sequence[tuple[bytes, bytes]]) -> dict[str, str]:
     return carrier
 
 
-def _trace_id(context: SpanContext) -> str | None:
-    return format_trace_id(context.trace_id) if context.is_valid else None
+def _begun(provider: TracerProvider, context: Context, caller: SpanContext | None) -> Trace:
+    """A trace with its root's ids, as the SDK begins one."""
+    ids = provider.id_generator
+    trace_id = ids.generate_trace_id() if caller is None else caller.trace_id
+    sampling = provider.sampler.should_sample(context, trace_id, ROOT, SpanKind.SERVER)
+    sampled = sampling.decision is Decision.RECORD_AND_SAMPLE
+    random_id = ids.is_trace_id_random() if caller is None else caller.trace_flags.random_trace_id
+    flags = (TraceFlags.SAMPLED if sampled else 0) | (TraceFlags.RANDOM_TRACE_ID if random_id else 0)
+    root = SpanContext(
+        trace_id, ids.generate_span_id(), False, TraceFlags(flags), trace_state=sampling.trace_state
+    )
+    return Trace(format_trace_id(trace_id), sampled, root, caller)
+
+
+def _below(parent: SpanContext, provider: TracerProvider) -> SpanContext:
+    """The context of a new span in the same trace."""
+    span_id = provider.id_generator.generate_span_id()
+    return SpanContext(parent.trace_id, span_id, False, parent.trace_flags, parent.trace_state)
 
 
 def _ns(seconds: float, wall_offset_s: float) -> int:
     return int((seconds + wall_offset_s) * 1e9)
-
-
-def _status(node: Node) -> Status:
-    return UNSET if node.error is None else Status(StatusCode.ERROR, node.error)
 
 
 def _events(node: Node, wall_offset_s: float) -> list[Event]:

@@ -10,6 +10,7 @@ import orjson
 from service.chat.answer import Answer, Usage
 from service.engine.protocol import Delta
 from service.errors import ServiceError
+from service.telemetry.phases import Phases
 
 DONE = b"data: [DONE]\n\n"
 KEEP_ALIVE = b": keep-alive\n\n"
@@ -59,11 +60,11 @@ class ChunkEncoder:
 
     def usage_chunk(self) -> bytes:
         """The chunk without choices that ends a stream whose caller asked for usage."""
-        usage, budget = (
-            orjson.dumps(usage_body(self._answer.usage)),
-            orjson.dumps(self._answer.budget.report()),
-        )
-        return self._head + b'"choices":[],"usage":%b,"budget":%b}\n\n' % (usage, budget)
+        usage = orjson.dumps(usage_body(self._answer.usage))
+        budget = orjson.dumps(self._answer.budget.report())
+        phases = orjson.dumps(self._answer.observation.phases().report())
+        tail = b'"choices":[],"usage":%b,"budget":%b,"phases":%b}\n\n' % (usage, budget, phases)
+        return self._head + tail
 
 
 def error_event(error: ServiceError) -> bytes:
@@ -88,7 +89,9 @@ def usage_body(usage: Usage) -> dict[str, Any]:
     }
 
 
-def whole_body(answer: Answer, texts: Sequence[str], finishes: Sequence[str | None]) -> dict[str, Any]:
+def whole_body(
+    answer: Answer, texts: Sequence[str], finishes: Sequence[str | None], phases: Phases
+) -> dict[str, Any]:
     """A complete answer in OpenAI's shape; `texts` and `finishes` by choice."""
     return {
         "id": answer.id,
@@ -106,4 +109,5 @@ def whole_body(answer: Answer, texts: Sequence[str], finishes: Sequence[str | No
         ],
         "usage": usage_body(answer.usage),
         "budget": answer.budget.report(),
+        "phases": phases.report(),
     }

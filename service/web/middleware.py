@@ -23,6 +23,8 @@ class RequestId:
         given = Headers(scope=scope).get("x-request-id", "")
         request_id = given if CLEAN_ID.fullmatch(given) else f"req-{uuid.uuid4().hex}"
 
+        scope.setdefault("state", {})["request_id"] = request_id
+
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
                 MutableHeaders(scope=message)["x-request-id"] = request_id

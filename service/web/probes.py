@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fastapi import APIRouter
-from starlette.responses import JSONResponse
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 
 from service import __version__
 from service.chat.life import Life, Stage
 from service.engine.protocol import Engine
+from service.telemetry.metrics import Metrics
 
 
-def probes(life: Life, engine: Engine, model_name: str) -> APIRouter:
-    """`/livez`, `/readyz` with its alias `/health`, and `/version`."""
+def probes(life: Life, engine: Engine, metrics: Metrics, model_name: str) -> APIRouter:
+    """`/livez`, `/readyz` with its alias `/health`, `/metrics` and `/version`."""
     router = APIRouter(tags=["operations"])
 
     def check_alive() -> None:
@@ -40,6 +42,15 @@ def probes(life: Life, engine: Engine, model_name: str) -> APIRouter:
     @router.get("/health", summary="The same as /readyz")
     async def health() -> JSONResponse:
         return answer(check_ready)
+
+    @router.get("/metrics", summary="Ours and vLLM's, as text or OpenMetrics")
+    async def metrics_page(request: Request) -> Response:
+        if life.stage is Stage.OPEN:
+            metrics.set_build(twophase=__version__, vllm=engine.facts.version, model=model_name)
+        metrics.set_ready(life.stage is Stage.OPEN)
+        metrics.set_draining(life.stage is Stage.DRAINING)
+        body, media_type = metrics.render(request.headers.get("accept", ""))
+        return Response(body, headers={"content-type": media_type})
 
     @router.get("/version", summary="Versions of the service, the engine and the model")
     async def version() -> JSONResponse:

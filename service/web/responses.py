@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping
 
 import orjson
@@ -45,15 +46,18 @@ class EventStream(Response, Sink):
         self._with_usage = with_usage
         self._keepalive_s = keepalive_s
         self._quiet = True
+        self._before_content = True
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self._writer = Writer(send)
+        record = self._answer.record
+        self._writer = Writer(send, record.client_stalls, record.client_reads)
+        record.status = 200
         try:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             self._answer.listen(self)
             await self._over(receive)
         except asyncio.CancelledError:  # the drain limit has passed: this is the last thing to do
-            self.fail(Draining(CUT_OFF))
+            self._answer.fail(Draining(CUT_OFF))
         finally:
             self._answer.close()
 
@@ -65,6 +69,9 @@ class EventStream(Response, Sink):
             self._writer.write(chunk + end, last=True)
         elif chunk:
             self._writer.write(chunk)
+        if self._before_content and delta.text:
+            self._before_content = False
+            self._answer.record.first_content_s = time.monotonic()
 
     def fail(self, error: ServiceError) -> None:
         self._writer.write(error_event(error), last=True)
@@ -78,9 +85,16 @@ class EventStream(Response, Sink):
                     {gone, self._writer.over}, timeout=self._keepalive_s, return_when=asyncio.FIRST_COMPLETED
                 )
                 self._keep_alive()
+            self._note_end()
         finally:
             gone.cancel()
             self._writer.abandon()
+
+    def _note_end(self) -> None:
+        if self._writer.over.done():
+            self._answer.record.last_byte_s = time.monotonic()
+        else:
+            self._answer.record.client_left = True
 
     def _keep_alive(self) -> None:
         if self._quiet and not self._writer.over.done() and not self._writer.behind:
@@ -102,19 +116,31 @@ class WholeAnswer(Response, Sink):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
+            response = await self._response(receive)
+            if response is not None:
+                record = self._answer.record
+                record.status = response.status_code
+                record.first_content_s = time.monotonic()
+                await response(scope, receive, send)
+                record.last_byte_s = time.monotonic()
+        finally:
+            self._answer.close()
+
+    async def _response(self, receive: Receive) -> Response | None:
+        """The answer or an error; None when the client has left."""
+        try:
             self._answer.listen(self)
             gone = asyncio.ensure_future(client_gone(receive))
             try:
                 await asyncio.wait((gone, self._end), return_when=asyncio.FIRST_COMPLETED)
             finally:
                 gone.cancel()
-            response = self._response() if self._end.done() else None
-        except asyncio.CancelledError:
-            response = render(Draining(CUT_OFF))
-        finally:
-            self._answer.close()
-        if response is not None:
-            await response(scope, receive, send)
+        except asyncio.CancelledError:  # the drain limit has passed
+            self._answer.fail(Draining(CUT_OFF))
+        if not self._end.done():
+            self._answer.record.client_left = True
+            return None
+        return render(self._error) if self._error is not None else self._whole()
 
     def put(self, delta: Delta) -> None:
         self._texts[delta.index].append(delta.text)
@@ -128,11 +154,11 @@ class WholeAnswer(Response, Sink):
         if not self._end.done():
             self._end.set_result(None)
 
-    def _response(self) -> Response:
-        if self._error is not None:
-            return render(self._error)
-        body = whole_body(self._answer, ["".join(parts) for parts in self._texts], self._finishes)
-        return Response(orjson.dumps(body), media_type="application/json", headers=dict(self._extra_headers))
+    def _whole(self) -> Response:
+        phases = self._answer.observation.phases()
+        body = whole_body(self._answer, ["".join(parts) for parts in self._texts], self._finishes, phases)
+        headers = {**self._extra_headers, "server-timing": phases.server_timing()}
+        return Response(orjson.dumps(body), media_type="application/json", headers=headers)
 
 
 async def client_gone(receive: Receive) -> None:

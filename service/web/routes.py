@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Coroutine
 from typing import Any
 
@@ -14,28 +15,40 @@ from starlette.types import Receive
 from service.chat.answer import Answer
 from service.chat.request import ChatRequest
 from service.chat.service import Chat
-from service.errors import ModelNotFound, shown
+from service.errors import InternalFault, ModelNotFound, ServiceError, shown
 from service.settings import Settings
+from service.telemetry.observer import Observation, Observer
 from service.web.body import read_json_body
 from service.web.encode import ChunkEncoder
 from service.web.responses import EventStream, WholeAnswer, client_gone
 from service.web.wire import chat_request, header_names, parse_object
 
 
-def chat_routes(chat: Chat, settings: Settings) -> APIRouter:
+def chat_routes(chat: Chat, observer: Observer, settings: Settings) -> APIRouter:
     """`/v1/chat/completions` and `/v1/models`."""
     router = APIRouter(tags=["chat"])
 
     @router.post("/v1/chat/completions", summary="Answer a conversation, streamed or whole")
     async def completions(request: Request) -> Response:
+        observation = observer.open(request.state.request_id, request.scope["headers"], model=chat.model_name)
+        try:
+            return await _completions(request, observation)
+        except BaseException as exc:
+            _refused(observation, exc)
+            raise
+
+    async def _completions(request: Request, observation: Observation) -> Response:
+        record = observation.record
         raw = await read_json_body(
             request.headers,
             request.receive,
             max_bytes=settings.max_body_bytes,
             timeout_s=settings.body_timeout_s,
         )
+        record.read_s = time.monotonic()
         wish, ignored = chat_request(parse_object(raw), strict=settings.strict, max_n=settings.max_n)
-        answer = await _unless_gone(chat.open(wish), request.receive)
+        record.parsed_s = time.monotonic()
+        answer = await _unless_gone(chat.open(wish, observation), request.receive)
         headers = answer.budget.headers()
         if names := header_names(ignored):
             headers["x-ignored-params"] = names
@@ -62,6 +75,16 @@ def chat_routes(chat: Chat, settings: Settings) -> APIRouter:
         return JSONResponse(chat.model_card())
 
     return router
+
+
+def _refused(observation: Observation, exc: BaseException) -> None:
+    """No answer was opened: say why, and end the observation here."""
+    if isinstance(exc, ClientDisconnect | asyncio.CancelledError):
+        observation.record.client_left = True
+    else:
+        observation.failed(exc)
+        observation.record.status = exc.status if isinstance(exc, ServiceError) else InternalFault.status
+    observation.close()
 
 
 async def _unless_gone(opening: Coroutine[Any, Any, Answer], receive: Receive) -> Answer:

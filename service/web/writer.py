@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import types
-from collections.abc import Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator
 from functools import partial
 from typing import Any
 
@@ -20,14 +20,15 @@ from starlette.types import Send
 class Writer:
     """The body of one response. `over` is done when the last byte has been handed to the server."""
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: Send, on_behind: Callable[[], None], on_caught_up: Callable[[], None]) -> None:
         self._send = send
+        self._on_behind = on_behind
+        self._on_caught_up = on_caught_up
         self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[None] | None = None  # runs while the client is behind
         self._unsent = bytearray()
         self._last = False
         self.over: asyncio.Future[None] = self._loop.create_future()
-        self.waited_s = 0.0  # for the client, so far
 
     def write(self, data: bytes, *, last: bool = False) -> None:
         """Send `data` now, or as soon as the client has read what is before it."""
@@ -43,6 +44,7 @@ class Writer:
                 self._finish()
         else:
             self._last |= last
+            self._on_behind()
             self._task = self._loop.create_task(self._catch_up(sending, awaited))
 
     @property
@@ -56,7 +58,6 @@ class Writer:
             self._task.cancel()
 
     async def _catch_up(self, sending: Coroutine[Any, Any, None], awaited: Any) -> None:
-        since = self._loop.time()
         try:
             await _rest(sending, awaited)
             while self._unsent:
@@ -67,7 +68,7 @@ class Writer:
                 self.over.set_exception(exc)
             return
         finally:
-            self.waited_s += self._loop.time() - since
+            self._on_caught_up()
         self._task = None
         if self._last:
             self._finish()

@@ -17,7 +17,7 @@ from tests.prompt.conftest import Model
 from tests.prompt.small import byte_level, renderer, transformers_of, word_pieces
 from tests.prompt.talks import Message, talks
 
-HELLO = {"role": "user", "content": "Hello there"}
+HELLO: Message = {"role": "user", "content": "Hello there"}
 TOOLS = [{"type": "function", "function": {"name": "sounding", "parameters": {}}}]
 
 
@@ -49,7 +49,7 @@ class Both:
     def of(cls, model: Model) -> Both:
         vocabulary = model.renderer.vocabulary
         whole = WholeEncoder(model.tokenizer.backend_tokenizer, vocabulary)
-        return cls(model, PieceEncoder(vocabulary, reject=False), whole)
+        return cls(model, PieceEncoder(vocabulary), whole)
 
     def agree(self, messages: list[Message]) -> bool:
         """Whether ids and counts by run are the same."""

@@ -112,10 +112,10 @@ SMALL = {
 }
 
 
-@pytest.fixture(scope="module", params=SMALL.values(), ids=SMALL)
+@pytest.fixture(scope="module", params=SMALL)
 def small(request: pytest.FixtureRequest) -> Model:
     """Tokenizers with habits of their own."""
-    return Model("small", transformers_of(request.param), renderer(request.param))
+    return Model(request.param, transformers_of(SMALL[request.param]), renderer(SMALL[request.param]))
 
 
 @settings(max_examples=60)

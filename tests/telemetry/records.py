@@ -74,9 +74,6 @@ def record(
 ) -> RequestRecord:
     """A request that came as far as its times say."""
 
-    def at(seconds: float | None) -> float | None:
-        return None if seconds is None else START_S + seconds
-
     return RequestRecord(
         "req-1",
         received_s=START_S,
@@ -85,20 +82,24 @@ def record(
         response_id="chatcmpl-1",
         stream=stream,
         n=max(1, len(choices)),
-        read_s=at(read),
-        parsed_s=at(parsed),
-        rendered_s=at(rendered),
-        admitted_s=at(admitted),
-        submitted_s=at(submitted),
-        first_content_s=at(first_content),
-        last_byte_s=at(last_byte),
-        closed_s=at(closed),
+        read_s=_at(read),
+        parsed_s=_at(parsed),
+        rendered_s=_at(rendered),
+        admitted_s=_at(admitted),
+        submitted_s=_at(submitted),
+        first_content_s=_at(first_content),
+        last_byte_s=_at(last_byte),
+        closed_s=_at(closed),
         status=status,
         budget=None if prompt_tokens is None else budget(prompt_tokens),
         choices=list(choices),
         error=error,
         client_left=client_left,
     )
+
+
+def _at(seconds: float | None) -> float | None:
+    return None if seconds is None else START_S + seconds
 
 
 def answered(*choices: ChoiceRecord, end: float = 4.003, **changes: object) -> RequestRecord:

@@ -1,14 +1,8 @@
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable
 from typing import get_args
 
 import pytest
-from prometheus_client import CollectorRegistry, Counter, Histogram
-from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
-from prometheus_client.parser import text_string_to_metric_families as parse_plain
-from prometheus_client.samples import Sample
 
 from service.engine.protocol import Delta
 from service.errors import (
@@ -19,46 +13,9 @@ from service.errors import (
     Overloaded,
 )
 from service.telemetry.export import Ledger
-from service.telemetry.metrics import Metrics
-from service.telemetry.outcome import outcome
-from service.telemetry.phases import phases
 from service.telemetry.record import Outcome, RequestRecord
+from tests.telemetry.board import TRACE, Board
 from tests.telemetry.records import abandoned, answered, budget, choice, record, refused, waiting_choice
-
-PROMETHEUS = "application/openmetrics-text;version=1.0.0;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1"
-TRACE = "0af7651916cd43dd8448eb211c80319c"
-
-
-class Board:
-    """Metrics on a registry of their own, and what they show."""
-
-    def __init__(self, **options: object) -> None:
-        self.registry = CollectorRegistry()
-        self.metrics = Metrics(self.registry, **options)  # type: ignore[arg-type]
-
-    def see(self, *records: RequestRecord, trace_id: str | None = None) -> Board:
-        """Observe records that are over."""
-        for made in records:
-            found = phases(made, time.monotonic())
-            self.metrics.observe(made, found, outcome(made), trace_id)
-        return self
-
-    def value(self, name: str, **labels: str) -> float:
-        """One sample, which must be there."""
-        value = self.registry.get_sample_value(name, labels)
-        assert value is not None, f"no {name} {labels}"
-        return value
-
-    def total(self, name: str, **labels: str) -> float:
-        """The sum over all samples of a name that have these labels."""
-        return sum(s.value for s in self.samples() if s.name == name and labels.items() <= s.labels.items())
-
-    def samples(self) -> list[Sample]:
-        return [sample for metric in self.registry.collect() for sample in metric.samples]
-
-
-def names(families: Iterable[object]) -> set[str]:
-    return {sample.name for family in families for sample in family.samples}  # type: ignore[attr-defined]
 
 
 def test_everything_that_matters_is_there_at_zero_from_the_start() -> None:
@@ -103,7 +60,7 @@ def test_requests_of_every_kind_make_no_new_series() -> None:
         strange,
         answered(choice(cached=64), choice()),
         refused(InvalidValue("no")),
-        refused(InputBudgetExceeded("no")),
+        refused(InputBudgetExceeded("no", param="messages", limit="service")),
         abandoned(waiting_choice()),
         record(choice(finish=None), error=EngineUnavailable("x"), last_byte=2, closed=2),
     )
@@ -192,9 +149,9 @@ def test_budget_actions_name_the_limit_that_called_for_them() -> None:
     cut.budget = budget(
         dropped_messages=2, truncated_by="tenant", clamped_from=500, output_limited_by="service"
     )
-    by_tenant = refused(InputBudgetExceeded("no"))
-    by_tenant.refused_by = "tenant"
-    board = Board().see(cut, by_tenant, refused(ContextLengthExceeded("no")))
+    by_tenant = refused(InputBudgetExceeded("no", param="messages", limit="tenant"))
+    by_window = refused(ContextLengthExceeded("no", param="messages", limit="window"))
+    board = Board().see(cut, by_tenant, by_window)
     series = "twophase_budget_actions_total"
     assert board.value(series, action="truncated", limit="tenant") == 1
     assert board.value(series, action="clamped", limit="service") == 1
@@ -283,70 +240,3 @@ def test_sampled_traces_leave_exemplars_and_others_do_not() -> None:
     assert marked == {
         f"twophase_{name}_seconds_bucket" for name in ("request", "phase", "ttft", "tpot", "chunk_gap")
     }
-
-
-@pytest.fixture
-def engine_registry() -> CollectorRegistry:
-    """Metrics as the engine makes them: with a colon in their names."""
-    registry = CollectorRegistry()
-    Counter("vllm:prompt_tokens", "Prompt tokens", ["model_name"], registry=registry).labels("m").inc(5)
-    Histogram("vllm:e2e_request_latency_seconds", "Latency", registry=registry).observe(0.2)
-    return registry
-
-
-def test_both_formats_say_the_same_under_the_same_names(engine_registry: CollectorRegistry) -> None:
-    board = Board(engine_registries=[engine_registry], tenants=["acme"])
-    board.see(answered(), refused(InvalidValue("no")), trace_id=TRACE)
-    plain, plain_type = board.metrics.render()
-    rich, rich_type = board.metrics.render(PROMETHEUS)
-    assert plain_type == "text/plain; version=0.0.4; charset=utf-8"
-    assert rich_type == "application/openmetrics-text; version=1.0.0; charset=utf-8"
-
-    old = list(parse_plain(plain.decode()))
-    new = list(parse_openmetrics(rich.decode()))  # type: ignore[no-untyped-call]
-    assert names(old) == names(new)
-    assert {"vllm:prompt_tokens_total", "vllm:e2e_request_latency_seconds_bucket"} <= names(new)
-
-    def values(families: Iterable[object]) -> dict[object, float]:
-        return {
-            (s.name, *sorted(s.labels.items())): s.value
-            for family in families
-            for s in family.samples  # type: ignore[attr-defined]
-        }
-
-    assert values(old) == values(new)
-
-
-def test_exemplars_come_back_from_openmetrics() -> None:
-    board = Board().see(answered(), trace_id=TRACE)
-    page = board.metrics.render(PROMETHEUS)[0].decode()
-    families = parse_openmetrics(page)  # type: ignore[no-untyped-call]
-    (marked,) = [
-        sample
-        for family in families
-        if family.name == "twophase_ttft_seconds"
-        for sample in family.samples
-        if sample.exemplar is not None
-    ]
-    assert marked.exemplar is not None
-    assert marked.exemplar.labels == {"trace_id": TRACE}
-    assert marked.exemplar.value == pytest.approx(1.002)
-
-
-@pytest.mark.parametrize(
-    ("accept", "openmetrics"),
-    [
-        ("", False),
-        ("*/*", False),
-        ("text/plain", False),
-        ("application/openmetrics-text", True),
-        (PROMETHEUS, True),
-        ("text/plain;q=0.9,application/openmetrics-text;q=0.1", False),
-        ("application/openmetrics-text;q=0", False),
-        ("application/openmetrics-text;q=high", False),
-    ],
-)
-def test_the_format_is_the_one_asked_for(accept: str, openmetrics: bool) -> None:
-    body, content_type = Board().metrics.render(accept)
-    assert content_type.startswith("application/openmetrics-text") == openmetrics
-    assert body.endswith(b"# EOF\n") == openmetrics

@@ -114,6 +114,15 @@ def test_an_unsampled_request_is_counted_without_exemplar_and_span() -> None:
     assert house.recorder.spans == {}
 
 
+def test_a_trace_that_is_dropped_leaves_no_exemplar_to_look_for() -> None:
+    house = House(Recorder(capacity=3))
+    seen = house.open()
+    answer(seen)
+    seen.close()
+    samples = [sample for metric in house.registry.collect() for sample in metric.samples]
+    assert all(sample.exemplar is None for sample in samples)
+
+
 def test_a_fault_in_the_watching_is_logged_and_not_raised(caplog: pytest.LogCaptureFixture) -> None:
     house = House()
     seen = house.open()

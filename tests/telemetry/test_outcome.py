@@ -6,8 +6,9 @@ import pytest
 
 from service import errors
 from service.errors import (
-    CapacityError,
     ContextLengthExceeded,
+    DeadlineExceeded,
+    DeadlineUnreachable,
     Draining,
     EngineUnavailable,
     InputBudgetExceeded,
@@ -17,6 +18,7 @@ from service.errors import (
     NotReady,
     OutputBudgetExceeded,
     Overloaded,
+    RateLimited,
     ServiceError,
 )
 from service.telemetry.outcome import FAULTS, outcome, outcome_of
@@ -24,25 +26,18 @@ from service.telemetry.record import Outcome
 from tests.telemetry.records import abandoned, answered, choice, record, refused, waiting_choice
 
 
-class TenantLimit(CapacityError):
-    code = "rate_limit_exceeded"
-
-
-class TooLate(CapacityError):
-    code = "deadline_unreachable"
-
-
 @pytest.mark.parametrize(
     ("error", "expected"),
     [
         (InvalidJson("no"), "invalid"),
         (InvalidValue("no"), "invalid"),
-        (ContextLengthExceeded("no"), "budget_rejected"),
-        (InputBudgetExceeded("no"), "budget_rejected"),
-        (OutputBudgetExceeded("no"), "budget_rejected"),
+        (ContextLengthExceeded("no", param=None, limit="window"), "budget_rejected"),
+        (InputBudgetExceeded("no", param=None, limit="window"), "budget_rejected"),
+        (OutputBudgetExceeded("no", param=None, limit="window"), "budget_rejected"),
         (Overloaded("no"), "overloaded"),
-        (TenantLimit("no"), "rate_limited"),
-        (TooLate("no"), "deadline"),
+        (RateLimited("no"), "rate_limited"),
+        (DeadlineUnreachable("no"), "deadline"),
+        (DeadlineExceeded("no"), "deadline"),
         (Draining("no"), "draining"),
         (NotReady("no"), "engine_error"),
         (EngineUnavailable("no"), "engine_error"),

@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.engine.protocol import EngineClock
@@ -217,6 +217,7 @@ def test_bound_by_service_when_a_made_answer_is_handed_over_late() -> None:
 times = st.floats(0, 10) | st.none()
 
 
+@settings(deadline=None)
 @given(
     borders=st.lists(times, min_size=7, max_size=7),
     clock=st.lists(st.floats(-2, 12), min_size=3, max_size=3),

@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, ParentBased,
 from opentelemetry.trace import SpanKind, StatusCode
 
 from service.errors import EngineUnavailable, InvalidValue
-from service.telemetry.export import Counted
+from service.telemetry.export import Counted, Ledger
 from service.telemetry.outcome import outcome
 from service.telemetry.phases import derive
 from service.telemetry.quiet import Quiet
@@ -58,16 +58,13 @@ class Recorder:
             id_generator=CountingIds(),
             shutdown_on_exit=False,
         )
-        self.traces = Traces(provider, capacity=capacity, version="1.2.3")
-        processor = SimpleSpanProcessor(Counted(self.exporter, self.traces.ledger))
-        provider.add_span_processor(processor)
-        self.traces = Traces(
-            provider, processor, capacity=capacity, version="1.2.3", ledger=self.traces.ledger
-        )
+        ledger = Ledger()
+        processor = SimpleSpanProcessor(Counted(self.exporter, ledger))
+        self.traces = Traces(provider, processor, capacity=capacity, version="1.2.3", ledger=ledger)
 
     def run(self, made: RequestRecord, headers: Headers = ()) -> Trace:
         """Open and finish the trace of a record."""
-        trace = self.traces.open(headers, int((made.received_s + made.wall_offset_s) * 1e9))
+        trace = self.traces.open(headers)
         times = timeline(made, time.monotonic())
         spans = tree(made, times, derive(made, times), outcome(made))
         self.traces.finish(trace, spans, made.wall_offset_s)
@@ -184,9 +181,9 @@ def test_without_an_exporter_the_callers_trace_id_is_known_and_nothing_made(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     traces = Traces()
-    trace = traces.open([SAMPLED, (b"tracestate", b"not valid at all")], time.time_ns())
+    trace = traces.open([SAMPLED, (b"tracestate", b"not valid at all")])
     assert (trace.trace_id, trace.sampled, trace.root) == (CALLER, False, None)
-    assert traces.open([], time.time_ns()).trace_id is None
+    assert traces.open([]).trace_id is None
     traces.close()
     assert caplog.record_tuples == []
 

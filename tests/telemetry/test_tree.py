@@ -91,7 +91,7 @@ def test_a_body_that_cannot_be_read_has_no_chat() -> None:
 
 
 def test_a_budget_refusal_ends_in_render_and_is_no_error_of_ours() -> None:
-    root = tree_of(refused(InputBudgetExceeded("no")))
+    root = tree_of(refused(InputBudgetExceeded("no", param="messages", limit="service")))
     assert outline(root) == [POST, ["chat tiny", ["render"]]]
     assert (marked(root), failed(root)) == (["chat tiny", "render"], [])
     assert named(root, "render").attributes["error.type"] == "input_budget_exceeded"

@@ -1,0 +1,187 @@
+"""What each tenant may use: requests and tokens a minute, requests at once.
+
+enter ──► one request counted ──► reserve ──► prompt + reserved output counted ──► close ──► what was used
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections import Counter
+from collections.abc import Callable
+
+from service.admission.counts import Counts
+from service.admission.minute import Minutes, Usage
+from service.admission.tenant import Tenant
+from service.errors import RateLimited
+
+
+class Quotas:
+    """All tenants' use. Requests at once are counted in this process, the rest where `counts` keeps it."""
+
+    def __init__(self, counts: Counts | None = None, now: Callable[[], float] = time.time) -> None:
+        self._counts = counts or Counts()
+        self.minutes = Minutes(self._counts, now)
+        self.at_once: Counter[str] = Counter()
+        self._settling: set[asyncio.Task[None]] = set()
+
+    async def enter(self, tenant: Tenant) -> Visit:
+        """Count one request in. Whoever holds the visit closes it.
+
+        Raises:
+            RateLimited: the tenant has as many as it may; nothing has been counted.
+        """
+        limit = tenant.quota.max_concurrent
+        if limit is not None and self.at_once[tenant.name] >= limit:
+            raise RateLimited(
+                f"Your API key may have {limit} requests at once and has them; wait for one to end.",
+                retry_after_s=1,
+            )
+        visit = Visit(self, tenant)
+        try:
+            await visit.count_request()
+        except BaseException:
+            visit.close(None)
+            raise
+        return visit
+
+    async def standing(self, tenant: Tenant) -> dict[str, str]:
+        """The `x-ratelimit-…` headers of a tenant, for responses without a visit."""
+        visit = Visit(self, tenant)
+        try:
+            await visit.look()
+            return visit.headers()
+        finally:
+            visit.close(None)
+
+    def settle(self, name: str, minute: int, amount: int) -> None:
+        """Correct a count without making anybody wait for it."""
+        if amount:
+            task = asyncio.ensure_future(self.minutes.change(name, minute, amount))
+            self._settling.add(task)
+            task.add_done_callback(self._settling.discard)
+
+    async def aclose(self) -> None:
+        """Finish what is being settled and leave the store."""
+        if self._settling:
+            await asyncio.wait(self._settling)
+        await self._counts.aclose()
+
+
+class Visit:
+    """One request of a tenant, from its entry to its close."""
+
+    def __init__(self, quotas: Quotas, tenant: Tenant) -> None:
+        self._quotas = quotas
+        self._tenant = tenant
+        self._requests: Usage | None = None
+        self._tokens: Usage | None = None
+        self._counted = False
+        self._reserved = 0
+        self._open = True
+        quotas.at_once[tenant.name] += 1
+
+    async def count_request(self) -> None:
+        """Raises RateLimited when the tenant has no request left in this minute."""
+        limit = self._tenant.quota.requests_per_minute
+        if limit is None:
+            return
+        self._requests, self._counted = await self._quotas.minutes.take(self._requests_name, 1, limit)
+        if not self._counted:
+            wait = _seconds(self._requests.wait_s(1))
+            raise RateLimited(
+                f"Your API key may make {limit} requests a minute; the next one in {wait} s.",
+                retry_after_s=wait,
+            )
+
+    async def reserve(self, prompt_tokens: int, output_tokens: int) -> None:
+        """Count a prompt and the most that its answers may have.
+
+        An output that would never fit beside the prompt is reserved as far as it does: an upper
+        bound must not shut out what will mostly be a short answer.
+
+        Raises:
+            RateLimited: so many tokens are not left; none have been counted.
+        """
+        limit = self._tenant.quota.tokens_per_minute
+        if limit is None:
+            return
+        if prompt_tokens >= limit:
+            raise RateLimited(
+                f"Your API key may use {limit} tokens a minute; the prompt alone has {prompt_tokens}. "
+                "Send less.",
+                retry_after_s=60,
+            )
+        amount = min(prompt_tokens + output_tokens, limit)
+        self._tokens, taken = await self._quotas.minutes.take(self._tokens_name, amount, limit)
+        if not taken:
+            wait = _seconds(self._tokens.wait_s(amount))
+            raise RateLimited(
+                f"Your API key may use {limit} tokens a minute and has {self._tokens.remaining} left; "
+                f"this request needs up to {amount}. Try again in {wait} s, or ask for less.",
+                retry_after_s=wait,
+            )
+        if self._open:
+            self._reserved = amount
+        else:  # closed while the store was asked
+            self._quotas.settle(self._tokens_name, self._tokens.minute, -amount)
+
+    async def look(self) -> None:
+        """See what is left without using any."""
+        quota = self._tenant.quota
+        if quota.requests_per_minute is not None:
+            self._requests = await self._quotas.minutes.usage(self._requests_name, quota.requests_per_minute)
+        if quota.tokens_per_minute is not None:
+            self._tokens = await self._quotas.minutes.usage(self._tokens_name, quota.tokens_per_minute)
+
+    def headers(self) -> dict[str, str]:
+        """OpenAI's `x-ratelimit-…` headers, for the limits the tenant has."""
+        told = {"requests": self._requests, "tokens": self._tokens}
+        return {
+            f"x-ratelimit-{what}-{kind}": value
+            for kind, usage in told.items()
+            if usage is not None
+            for what, value in (
+                ("limit", str(usage.limit)),
+                ("remaining", str(usage.remaining)),
+                ("reset", _duration(usage.reset_s)),
+            )
+        }
+
+    def close(self, used_tokens: int | None) -> None:
+        """The request is over; None: it was refused, and counts for nothing. Never waits; once is enough."""
+        if not self._open:
+            return
+        self._open = False
+        self._leave()
+        if self._tokens is not None and self._reserved:
+            self._quotas.settle(self._tokens_name, self._tokens.minute, (used_tokens or 0) - self._reserved)
+        if self._requests is not None and self._counted and used_tokens is None:
+            self._quotas.settle(self._requests_name, self._requests.minute, -1)
+
+    def _leave(self) -> None:
+        at_once, name = self._quotas.at_once, self._tenant.name
+        at_once[name] -= 1
+        if not at_once[name]:
+            del at_once[name]
+
+    @property
+    def _requests_name(self) -> str:
+        return f"{self._tenant.name}/requests"
+
+    @property
+    def _tokens_name(self) -> str:
+        return f"{self._tenant.name}/tokens"
+
+
+def _seconds(wait_s: float) -> int:
+    return max(1, math.ceil(wait_s))
+
+
+def _duration(seconds: float) -> str:
+    """As OpenAI writes it: `6m0s`, `1.5s`, `20ms`."""
+    if seconds >= 60:
+        whole = math.ceil(seconds)
+        return f"{whole // 60}m{whole % 60}s"
+    return f"{seconds:.3g}s" if seconds >= 1 else f"{math.ceil(seconds * 1e3)}ms"

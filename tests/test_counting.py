@@ -1,0 +1,285 @@
+"""Capacity, tokenize and detokenize. Over a real socket, engine scripted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+
+from service.settings import Settings
+from tests.conftest import body
+from tests.serving import Running, running
+from tests.sizes import GROUPED, Reference, Sized, calling, probed, result, said
+
+CHAT = "/v1/chat/completions"
+TALK = [
+    {"role": "developer", "content": [{"type": "text", "text": "Be"}, {"type": "text", "text": "brief."}]},
+    {"role": "user", "content": "Check 🦊 depth."},
+    calling("c1"),
+    result("c1", "4 m"),
+    {"role": "user", "content": "So?"},
+]
+TEXTS = ["", "word", " two  spaces ", "def f(x):\n    return x", "🦊 ďábel 河", "<|im_start|>user\nHi<|im_end|>"]
+
+
+@pytest.fixture
+def engine() -> Sized:
+    return Sized(4_096, cache=46_592)
+
+
+def refused(response: httpx.Response, code: str, param: str | None, status: int = 400) -> str:
+    """What the error says, after checking its shape."""
+    assert response.status_code == status, response.text
+    error = response.json()["error"]
+    assert (error["code"], error["param"]) == (code, param)
+    return str(error["message"])
+
+
+class TestCapacity:
+    def test_the_shape_asked_for_is_counted_in_whole_blocks(self, client: httpx.Client) -> None:
+        asked = {"prompt_tokens": 1_038, "output_tokens": 200, "cached_tokens": 0}
+        response = client.get("/v1/capacity", params=asked)
+        assert response.json() == {
+            **asked,
+            "context_window": 4_096,
+            "kv_bytes_per_token": 131_072,
+            "approximate": None,
+            "capacity_tokens": 46_592,
+            "used_tokens": 0,
+            "block_size": 16,
+            "fits_window": True,
+            "shared_tokens": 0,
+            "tokens_per_chat": 1_248,
+            "chats_now": 37,
+            "chats_idle": 37,
+        }
+
+    def test_what_runs_now_takes_its_share(self, client: httpx.Client, engine: Sized) -> None:
+        engine.cache_used = 40_000
+        told = client.get("/v1/capacity?prompt_tokens=1000&output_tokens=200").json()
+        assert (told["used_tokens"], told["chats_now"], told["chats_idle"]) == (40_000, 5, 38)
+
+    def test_a_beginning_that_all_share_is_held_once(self, client: httpx.Client) -> None:
+        told = client.get("/v1/capacity?prompt_tokens=1000&output_tokens=200&cached_tokens=900").json()
+        assert (told["shared_tokens"], told["tokens_per_chat"]) == (896, 304)
+        assert told["chats_idle"] == (46_592 - 896) // 304
+
+    def test_a_chat_longer_than_the_window_fits_nowhere(self, client: httpx.Client) -> None:
+        told = client.get("/v1/capacity?prompt_tokens=4000&output_tokens=97").json()
+        assert (told["fits_window"], told["chats_now"], told["chats_idle"]) == (False, 0, 0)
+
+    @pytest.mark.parametrize(
+        ("window", "query", "shape"),
+        [
+            (4_096, "", (1_024, 256, 0)),
+            (200, "", (100, 100, 0)),
+            (2, "", (1, 1, 0)),
+            (4_096, "prompt_tokens=4000", (4_000, 96, 0)),
+            (4_096, "prompt_tokens=4096", (4_096, 1, 0)),
+            (4_096, "output_tokens=4000", (96, 4_000, 0)),
+            (4_096, "cached_tokens=2000", (2_000, 256, 2_000)),
+        ],
+    )
+    def test_what_is_not_asked_for_is_chosen_to_fit_the_window(
+        self, client: httpx.Client, engine: Sized, window: int, query: str, shape: tuple[int, int, int]
+    ) -> None:
+        engine.window = window
+        told = client.get(f"/v1/capacity?{query}").json()
+        assert (told["prompt_tokens"], told["output_tokens"], told["cached_tokens"]) == shape
+
+    def test_the_operators_default_output_is_the_usual_one(self, server: Running) -> None:
+        settings = Settings(default_output_tokens=77)
+        with running(settings, Sized(), server.renderer) as other, other.client() as client:
+            assert client.get("/v1/capacity").json()["output_tokens"] == 77
+
+    def test_what_nobody_knows_is_null(self, client: httpx.Client, engine: Sized) -> None:
+        engine.cache, engine.model = 0, {}
+        told = client.get("/v1/capacity").json()
+        unknown = ("capacity_tokens", "used_tokens", "chats_now", "chats_idle", "kv_bytes_per_token")
+        assert [told[name] for name in unknown] == [None] * 5
+        assert "configuration" in told["approximate"]
+
+    def test_a_formula_that_is_only_nearly_right_says_so(self, client: httpx.Client, engine: Sized) -> None:
+        engine.model = {**GROUPED, "sliding_window": 512}
+        assert "512" in client.get("/v1/capacity").json()["approximate"]
+
+    @pytest.mark.parametrize("name", ["prompt_tokens", "output_tokens", "cached_tokens"])
+    @pytest.mark.parametrize("value", ["x", "1.5", "-1", "", "9" * 20, "9" * 5_000, "true"])
+    def test_a_query_that_is_no_count_is_refused_by_name(
+        self, client: httpx.Client, name: str, value: str
+    ) -> None:
+        message = refused(client.get("/v1/capacity", params={name: value}), "invalid_value", name)
+        assert name in message and len(message) < 300
+
+    @pytest.mark.parametrize(
+        ("query", "param"),
+        [
+            ("prompt_tokens=0", "prompt_tokens"),
+            ("output_tokens=0", "output_tokens"),
+            ("prompt_tokens=100&cached_tokens=101", "cached_tokens"),
+        ],
+    )
+    def test_counts_no_chat_can_have_are_refused_by_name(
+        self, client: httpx.Client, query: str, param: str
+    ) -> None:
+        refused(client.get(f"/v1/capacity?{query}"), "invalid_value", param)
+
+
+class TestTokenize:
+    @pytest.mark.parametrize("text", TEXTS)
+    def test_a_text_comes_back_from_its_ids(self, client: httpx.Client, text: str) -> None:
+        told = client.post("/tokenize", json={"prompt": text}).json()
+        assert set(told) == {"count", "max_model_len", "tokens", "token_strs"}
+        assert (told["count"], told["max_model_len"], told["token_strs"]) == (
+            len(told["tokens"]),
+            4_096,
+            None,
+        )
+        assert client.post("/detokenize", json={"tokens": told["tokens"]}).json() == {"prompt": text}
+
+    def test_messages_give_the_prompt_of_a_chat(
+        self, client: httpx.Client, reference: Reference, engine: Sized
+    ) -> None:
+        told = client.post("/tokenize", json={"messages": TALK}).json()
+        assert told["tokens"] == reference.ids(TALK)
+        usage = client.post(CHAT, json=body(messages=TALK)).json()["usage"]
+        assert usage["prompt_tokens"] == told["count"]
+        assert engine.started[0].token_ids == told["tokens"]
+
+    def test_messages_may_be_longer_than_the_window(self, client: httpx.Client) -> None:
+        told = client.post("/tokenize", json={"messages": [said("system", 1), said("user", 9_000)]}).json()
+        assert told["count"] == 9_000 + 1 + 5 + 5 + 4
+
+    def test_the_ways_to_end_a_conversation_are_those_of_a_chat(
+        self, client: httpx.Client, reference: Reference
+    ) -> None:
+        messages = [said("user", 2), said("assistant", 2)]
+        open_ended = {"messages": messages, "continue_final_message": True}
+        told = client.post("/tokenize", json=open_ended).json()
+        assert told["tokens"] == reference.ids(messages, continue_final_message=True)
+        told = client.post("/tokenize", json={"messages": messages, "add_generation_prompt": False}).json()
+        assert told["tokens"] == reference.ids(messages, add_generation_prompt=False)
+        both = client.post("/tokenize", json={**open_ended, "add_generation_prompt": True})
+        refused(both, "invalid_value", "continue_final_message")
+
+    @pytest.mark.parametrize("form", [{"prompt": "Hi 🦊"}, {"messages": [said("user", 2)]}])
+    def test_names_of_tokens_come_when_asked_for(self, client: httpx.Client, form: dict[str, Any]) -> None:
+        told = client.post("/tokenize", json={**form, "return_token_strs": True}).json()
+        assert len(told["token_strs"]) == told["count"]
+        assert ("<|im_start|>" in told["token_strs"]) == ("messages" in form)
+
+    def test_a_control_token_in_a_text_is_that_token_and_in_a_message_it_is_not(
+        self, client: httpx.Client, reference: Reference
+    ) -> None:
+        name = "<|im_start|>"
+        text = client.post("/tokenize", json={"prompt": name}).json()["tokens"]
+        talk = client.post("/tokenize", json={"messages": [{"role": "user", "content": name}]}).json()
+        assert text == [reference.control(name)]
+        assert talk["tokens"].count(reference.control(name)) == 3, "a default system turn, the user's, ours"
+
+    def test_long_texts_are_counted_while_others_are_served(self, server: Running) -> None:
+        wish = {"prompt": "word " * 800_000, "return_token_strs": True}
+        with server.client() as client, probed(server):
+            told = client.post("/tokenize", json=wish).json()
+            assert told["count"] > 800_000 and len(told["token_strs"]) == told["count"]
+            text = client.post("/detokenize", json={"tokens": told["tokens"][:400_000]}).json()["prompt"]
+        assert wish["prompt"].startswith(text) and len(text) > 1_990_000
+
+    @pytest.mark.parametrize(
+        ("wish", "param", "code"),
+        [
+            ({}, "prompt", "missing_value"),
+            ({"prompt": None}, "prompt", "missing_value"),
+            ({"prompt": "x", "messages": [said("user", 1)]}, "prompt", "invalid_value"),
+            ({"prompt": 5}, "prompt", "invalid_value"),
+            ({"prompt": ["x"]}, "prompt", "invalid_value"),
+            ({"prompt": "x", "add_special_tokens": "yes"}, "add_special_tokens", "invalid_value"),
+            ({"prompt": "x", "return_token_strs": 1}, "return_token_strs", "invalid_value"),
+            ({"messages": []}, "messages", "invalid_value"),
+            ({"messages": [{"role": "robot", "content": "x"}]}, "messages[0].role", "invalid_value"),
+            ({"messages": [said("user", 1)], "chat_template": "x"}, "chat_template", "invalid_template"),
+            (
+                {"messages": [said("user", 1)], "chat_template_kwargs": {"tools": []}},
+                "chat_template_kwargs.tools",
+                "invalid_template",
+            ),
+        ],
+    )
+    def test_a_field_that_cannot_be_is_refused_by_name(
+        self, client: httpx.Client, wish: dict[str, Any], param: str, code: str
+    ) -> None:
+        refused(client.post("/tokenize", json=wish), code, param)
+
+
+class TestDetokenize:
+    def test_control_tokens_come_back_by_their_names(
+        self, client: httpx.Client, reference: Reference
+    ) -> None:
+        ids = reference.ids([said("user", 2)])
+        text = client.post("/detokenize", json={"tokens": ids}).json()["prompt"]
+        assert text.endswith("<|im_start|>user\nword word<|im_end|>\n<|im_start|>assistant\n")
+        assert client.post("/detokenize", json={"tokens": []}).json() == {"prompt": ""}
+
+    @pytest.mark.parametrize(
+        ("wish", "param"),
+        [
+            ({}, "tokens"),
+            ({"tokens": "x"}, "tokens"),
+            ({"tokens": [1, -1]}, "tokens[1]"),
+            ({"tokens": [True]}, "tokens[0]"),
+            ({"tokens": [1.5]}, "tokens[0]"),
+            ({"tokens": [49_152]}, "tokens"),
+            ({"tokens": [2**63]}, "tokens[0]"),
+        ],
+    )
+    def test_what_is_no_id_of_this_model_is_refused(
+        self, client: httpx.Client, wish: dict[str, Any], param: str
+    ) -> None:
+        refused(client.post("/detokenize", json=wish), "missing_value" if not wish else "invalid_value", param)
+
+
+ROUTES = [
+    ("/v1/chat/completions/explain", {"messages": [said("user", 1)]}),
+    ("/tokenize", {"prompt": "x"}),
+    ("/tokenize", {"messages": [said("user", 1)]}),
+    ("/detokenize", {"tokens": [1]}),
+]
+
+
+@pytest.mark.parametrize(("route", "wish"), ROUTES)
+class TestAllThatTakeABody:
+    def test_another_model_is_404(self, client: httpx.Client, route: str, wish: dict[str, Any]) -> None:
+        assert client.post(route, json={**wish, "model": "smollm2-135m-instruct"}).status_code == 200
+        refused(client.post(route, json={**wish, "model": "gpt-4"}), "model_not_found", "model", 404)
+
+    def test_fields_nobody_knows_are_named_or_in_strict_mode_refused(
+        self, server: Running, client: httpx.Client, route: str, wish: dict[str, Any]
+    ) -> None:
+        response = client.post(route, json={**wish, "tempreature": 1})
+        assert response.status_code == 200 and response.headers["x-ignored-params"] == "tempreature"
+        with running(Settings(strict=True), Sized(), server.renderer) as strict, strict.client() as other:
+            assert other.post(route, json=wish).status_code == 200
+            refused(other.post(route, json={**wish, "tempreature": 1}), "unsupported_parameter", "tempreature")
+
+    def test_only_json_of_a_bounded_size_is_read(
+        self, client: httpx.Client, settings: Settings, route: str, wish: dict[str, Any]
+    ) -> None:
+        refused(client.post(route, content=b"x", headers={"content-type": "text/plain"}), *_media, status=415)
+        too_much = {**wish, "padding": "x" * settings.max_body_bytes}
+        refused(client.post(route, json=too_much), "body_too_large", None, status=413)
+        half = b'{"prompt": "\\ud83e", "messages": [{"role": "user", "content": "\\ud83e"}]}'
+        refused(client.post(route, content=half, headers=_json), "invalid_json", None)
+
+    def test_nothing_is_counted_before_the_model_is_there(
+        self, server: Running, route: str, wish: dict[str, Any]
+    ) -> None:
+        engine = Sized()
+        engine.start_s = 2.0
+        with running(Settings(), engine, server.renderer, wait=False) as early, early.client() as client:
+            refused(client.post(route, json=wish), "not_ready", None, status=503)
+            refused(client.get("/v1/capacity"), "not_ready", None, status=503)
+
+
+_media = ("unsupported_media_type", None)
+_json = {"content-type": "application/json"}
