@@ -7,6 +7,7 @@ import select
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
@@ -15,6 +16,7 @@ import psutil
 ROOT = Path(__file__).resolve().parent.parent
 OURS = "TWOPHASE_"
 KIND_S = 20  # to end by itself, for a server that has engines to end
+ORPHANS_S = 1  # to end by themselves, for processes whose parent has ended
 LAST_LINES = 25
 
 
@@ -41,7 +43,6 @@ class Child:
                 start_new_session=True,  # Ctrl-C is for the benchmark, which then ends the others in order
             )
         self.pid = self._process.pid
-        self._family: list[psutil.Process] = []
 
     @property
     def running(self) -> bool:
@@ -69,32 +70,26 @@ class Child:
         return line.decode().strip()
 
     def family(self) -> list[psutil.Process]:
-        """The process and everything it has started, as far as it has been seen alive."""
-        try:
-            own = psutil.Process(self.pid)
-            self._family = [own, *own.children(recursive=True)]
-        except psutil.NoSuchProcess:
-            pass
-        return self._family
+        """Every process of its session: itself and all that it has started, orphans as well."""
+        return [process for process in psutil.process_iter() if _session(process.pid) == self.pid]
 
     def ask_to_end(self) -> None:
         """Returns at once; `end` waits."""
-        self.family()
         if self.running:
             self._process.terminate()
 
     def end(self) -> None:
         """Returns when nothing of it is left."""
-        family = self.family()
         try:
             self._process.wait(KIND_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        _, alive = psutil.wait_procs(family, timeout=3)
+        _, alive = psutil.wait_procs(self.family(), timeout=ORPHANS_S)
         for process in alive:
-            process.kill()
-        psutil.wait_procs(alive, timeout=3)
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs(alive, timeout=ORPHANS_S)
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 pipe.close()
@@ -110,3 +105,10 @@ def surroundings() -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
     cache = os.environ.get(OURS + "CACHE")
     return kept if cache is None else {**kept, OURS + "CACHE": cache}
+
+
+def _session(pid: int) -> int | None:
+    try:
+        return os.getsid(pid)
+    except ProcessLookupError:
+        return None

@@ -62,6 +62,10 @@ class Connection(asyncio.Protocol):
         self._transport.write(request)
         await self._over
 
+    def close(self) -> None:
+        """Drop the connection, whatever is still on its way."""
+        self._transport.abort()
+
     def data_received(self, data: bytes) -> None:
         self.parts.append(data)
         if self.timing.first is None:
@@ -100,9 +104,13 @@ async def run(job: Job) -> Outcome:
     ]
     waiting = iter(requests)
     meter = Meter(job.pid)
-    done = await asyncio.gather(*(_work(connection, waiting) for connection in opened))
-    await asyncio.sleep(SETTLE_S)
-    used = meter.stop()
+    try:
+        done = await asyncio.gather(*(_work(connection, waiting) for connection in opened))
+        await asyncio.sleep(SETTLE_S)
+        used = meter.stop()
+    finally:
+        for connection in opened:
+            connection.close()
     for _, raw in (answer for answers in done for answer in answers):
         check(raw, job.shape.tokens)
     return outcome([timing for answers in done for timing, _ in answers], job.shape.tokens, used)

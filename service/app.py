@@ -14,6 +14,7 @@ from prometheus_client import REGISTRY, CollectorRegistry
 from service import __version__
 from service.chat.life import Life
 from service.chat.service import Chat
+from service.chat.watch import Watch
 from service.engine.protocol import Engine
 from service.engine.vllm import VllmEngine
 from service.errors import StartError
@@ -40,14 +41,17 @@ def create_app(settings: Settings, engine: Engine, renderer: Renderer, life: Lif
         engine_registries=[REGISTRY],
     )
     observer = Observer(metrics, traces)
+    chat = Chat(settings, engine, renderer, life)
+    watch = Watch(engine, life, settings.hang_s, chat.end_all)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         observer.start()
-        starting = asyncio.create_task(life.start(engine.start))
+        living = asyncio.create_task(life.start(engine.start, watch.start))
         yield
         life.drain()
-        await asyncio.wait({starting})  # an engine half started would leave processes behind
+        await asyncio.wait({living})  # an engine half started would leave processes behind
+        watch.stop()
         await engine.aclose()
         await observer.aclose()
 
@@ -61,7 +65,6 @@ def create_app(settings: Settings, engine: Engine, renderer: Renderer, life: Lif
         docs_url=None,  # both pages load scripts from other hosts
         redoc_url=None,
     )
-    chat = Chat(settings, engine, renderer, life)
     app.include_router(chat_routes(chat, observer, settings))
     app.include_router(counting_routes(chat, engine, renderer, settings))
     app.include_router(probes(life, engine, metrics, settings.model_name))

@@ -71,6 +71,7 @@ class Settings(BaseSettings):
     keepalive_s: float = Field(15, gt=0, description="Pause after which a silent stream gets a comment line")
     write_timeout_s: float = Field(60, gt=0, description="Time a client may leave its stream unread")
     drain_s: float = Field(30, ge=0, description="Time running answers get to finish at shutdown")
+    hang_s: float = Field(60, gt=0, description="Silence of the engine after which it counts as hung")
     slo_ttft_ms: int = Field(2000, ge=1, description="Promised time to first token, in milliseconds")
     log_format: Literal["console", "json"] = Field("console", description="Log for people or for machines")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least severe log")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import httpx
 import hypothesis
@@ -77,6 +79,22 @@ def client(server: Running) -> Iterator[httpx.Client]:
     """A client of that server."""
     with server.client() as client:
         yield client
+
+
+Serve = Callable[..., httpx.Client]
+
+
+@pytest.fixture
+def serve(server: Running, engine: ScriptedEngine) -> Iterator[Serve]:
+    """A client of another server over the same engine, with settings and perhaps a renderer of its own."""
+    with ExitStack() as open_ones:
+
+        def start(renderer: Renderer | None = None, **settings: Any) -> httpx.Client:
+            made = running(Settings(**settings), engine, renderer or server.renderer)
+            other = open_ones.enter_context(made)
+            return open_ones.enter_context(other.client())
+
+        yield start
 
 
 Chat = Callable[..., httpx.Response]

@@ -33,6 +33,8 @@ class ScriptedEngine(Engine):
         self.aborted: list[str] = []
         self.refusal: ServiceError | None = None
         self.dead = False
+        self.frozen = False
+        self._steps = 0
         self.start_s = 0.0
         self.start_failure: Exception | None = None
 
@@ -47,6 +49,16 @@ class ScriptedEngine(Engine):
     @property
     def load(self) -> EngineLoad:
         return EngineLoad(running=len(self.started) - len(self.aborted))
+
+    @property
+    def steps(self) -> int:
+        return self._steps
+
+    async def ping(self) -> None:
+        self.check()
+        while self.frozen:  # noqa: ASYNC110  # a test sets it from another thread
+            await asyncio.sleep(0.01)
+        self._steps += 1
 
     async def start(self) -> None:
         await asyncio.sleep(self.start_s)

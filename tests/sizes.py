@@ -11,14 +11,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import httpx
 from transformers import AutoTokenizer
 
 from service.engine.protocol import EngineFacts, EngineLoad
 from tests.scripted import ScriptedEngine
 from tests.serving import Running
 
+CHAT = "/v1/chat/completions"
+EXPLAIN = f"{CHAT}/explain"
+
 Message = dict[str, Any]
-TURN = re.compile(r"<\|im_start\|>(\w+)\n(.*?)(?:<\|im_end\|>\n|$)", re.DOTALL)
+TURN = re.compile(r"<\|im_start\|>(\w+)\n(.*?)(?:<\|im_end\|>\n|\Z)", re.DOTALL)
 
 # A model of 32 layers with 8 KV heads of 128 numbers, two bytes each.
 GROUPED: Mapping[str, Any] = {
@@ -82,7 +86,8 @@ class Reference:
         """Role and content of each turn in a prompt; the generation prompt is the last, and empty."""
         text = self._tokenizer.decode(token_ids)
         turns = TURN.findall(text)
-        assert "".join(f"<|im_start|>{role}\n{content}<|im_end|>\n" for role, content in turns).startswith(text)
+        again = "".join(f"<|im_start|>{role}\n{content}<|im_end|>\n" for role, content in turns)
+        assert again.startswith(text), "there is something between the turns"
         return turns
 
     def control(self, name: str) -> int:
@@ -104,6 +109,18 @@ def calling(*ids: str, content: str | None = None) -> Message:
 def result(id: str, content: str) -> Message:
     """What a tool gave back."""
     return {"role": "tool", "tool_call_id": id, "content": content}
+
+
+def refused(response: httpx.Response, code: str, *figures: int, param: str = "messages") -> str:
+    """What a refusal says, after checking that it is one and names these figures."""
+    assert response.status_code == 400, response.text
+    error = response.json()["error"]
+    assert (error["code"], error["param"]) == (code, param)
+    assert all(str(figure) in error["message"] for figure in figures), error["message"]
+    assert ("This model's maximum context length is" in error["message"]) == (
+        code == "context_length_exceeded"
+    )
+    return str(error["message"])
 
 
 @contextmanager

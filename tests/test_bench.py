@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -114,10 +114,15 @@ SHAPE = Shape("2 streams", streams=2, requests=4, words=3, tokens=3)
 async def server(answer: Callable[[asyncio.StreamWriter], None]) -> AsyncIterator[Job]:
     """A server on a real socket that reads a request and then does what it is told."""
 
+    serving: list[asyncio.Task[None] | None] = []
+
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while head := await reader.readuntil(b"\r\n\r\n"):
-            await reader.readexactly(int(head.rpartition(b"content-length: ")[2]))
-            answer(writer)
+        serving.append(asyncio.current_task())
+        with suppress(asyncio.IncompleteReadError, ConnectionError):
+            while head := await reader.readuntil(b"\r\n\r\n"):
+                await reader.readexactly(int(head.rpartition(b"content-length: ")[2]))
+                answer(writer)
+        writer.close()
 
     listening = await asyncio.start_server(serve, "127.0.0.1", 0)
     port = listening.sockets[0].getsockname()[1]
@@ -125,6 +130,7 @@ async def server(answer: Callable[[asyncio.StreamWriter], None]) -> AsyncIterato
         yield Job(SHAPE, turn=1, port=port, pid=os.getpid(), model="m")
     finally:
         listening.close()
+        await asyncio.gather(*(task for task in serving if task is not None))
 
 
 async def test_the_client_asks_every_request_and_times_the_first_text() -> None:

@@ -10,17 +10,23 @@ import pytest
 from service.settings import Settings
 from tests.conftest import body
 from tests.serving import Running, running
-from tests.sizes import GROUPED, Reference, Sized, calling, probed, result, said
+from tests.sizes import CHAT, GROUPED, Message, Reference, Sized, calling, probed, result, said
 
-CHAT = "/v1/chat/completions"
-TALK = [
+TALK: list[Message] = [
     {"role": "developer", "content": [{"type": "text", "text": "Be"}, {"type": "text", "text": "brief."}]},
     {"role": "user", "content": "Check 🦊 depth."},
     calling("c1"),
     result("c1", "4 m"),
     {"role": "user", "content": "So?"},
 ]
-TEXTS = ["", "word", " two  spaces ", "def f(x):\n    return x", "🦊 ďábel 河", "<|im_start|>user\nHi<|im_end|>"]
+TEXTS = [
+    "",
+    "word",
+    " two  spaces ",
+    "def f(x):\n    return x",
+    "🦊 ďábel 河",
+    "<|im_start|>user\nHi<|im_end|>",
+]
 
 
 @pytest.fixture
@@ -179,12 +185,12 @@ class TestTokenize:
         assert talk["tokens"].count(reference.control(name)) == 3, "a default system turn, the user's, ours"
 
     def test_long_texts_are_counted_while_others_are_served(self, server: Running) -> None:
-        wish = {"prompt": "word " * 800_000, "return_token_strs": True}
+        text = "word " * 100_000
         with server.client() as client, probed(server):
-            told = client.post("/tokenize", json=wish).json()
-            assert told["count"] > 800_000 and len(told["token_strs"]) == told["count"]
-            text = client.post("/detokenize", json={"tokens": told["tokens"][:400_000]}).json()["prompt"]
-        assert wish["prompt"].startswith(text) and len(text) > 1_990_000
+            told = client.post("/tokenize", json={"prompt": text, "return_token_strs": True}).json()
+            assert told["count"] == len(told["token_strs"]) > 100_000
+            back = client.post("/detokenize", json={"tokens": told["tokens"]}).json()["prompt"]
+        assert back == text
 
     @pytest.mark.parametrize(
         ("wish", "param", "code"),
@@ -236,7 +242,9 @@ class TestDetokenize:
     def test_what_is_no_id_of_this_model_is_refused(
         self, client: httpx.Client, wish: dict[str, Any], param: str
     ) -> None:
-        refused(client.post("/detokenize", json=wish), "missing_value" if not wish else "invalid_value", param)
+        refused(
+            client.post("/detokenize", json=wish), "missing_value" if not wish else "invalid_value", param
+        )
 
 
 ROUTES = [
@@ -260,16 +268,23 @@ class TestAllThatTakeABody:
         assert response.status_code == 200 and response.headers["x-ignored-params"] == "tempreature"
         with running(Settings(strict=True), Sized(), server.renderer) as strict, strict.client() as other:
             assert other.post(route, json=wish).status_code == 200
-            refused(other.post(route, json={**wish, "tempreature": 1}), "unsupported_parameter", "tempreature")
+            refused(
+                other.post(route, json={**wish, "tempreature": 1}), "unsupported_parameter", "tempreature"
+            )
 
     def test_only_json_of_a_bounded_size_is_read(
         self, client: httpx.Client, settings: Settings, route: str, wish: dict[str, Any]
     ) -> None:
-        refused(client.post(route, content=b"x", headers={"content-type": "text/plain"}), *_media, status=415)
+        plain = client.post(route, content=b"x", headers={"content-type": "text/plain"})
+        refused(plain, "unsupported_media_type", None, status=415)
         too_much = {**wish, "padding": "x" * settings.max_body_bytes}
         refused(client.post(route, json=too_much), "body_too_large", None, status=413)
         half = b'{"prompt": "\\ud83e", "messages": [{"role": "user", "content": "\\ud83e"}]}'
-        refused(client.post(route, content=half, headers=_json), "invalid_json", None)
+        refused(
+            client.post(route, content=half, headers={"content-type": "application/json"}),
+            "invalid_json",
+            None,
+        )
 
     def test_nothing_is_counted_before_the_model_is_there(
         self, server: Running, route: str, wish: dict[str, Any]
@@ -279,7 +294,3 @@ class TestAllThatTakeABody:
         with running(Settings(), engine, server.renderer, wait=False) as early, early.client() as client:
             refused(client.post(route, json=wish), "not_ready", None, status=503)
             refused(client.get("/v1/capacity"), "not_ready", None, status=503)
-
-
-_media = ("unsupported_media_type", None)
-_json = {"content-type": "application/json"}

@@ -34,7 +34,7 @@ def answer(model: str = "m", n: int = 1) -> Answer:
     observation = Observer(Metrics(CollectorRegistry()), Traces()).open("req-1", [], model=model)
     observation.record.n = n
     observation.record.submitted(n)
-    return Answer(budget, NoGeneration(), observation, lambda: None)
+    return Answer(budget, NoGeneration(), observation, lambda left: None)
 
 
 def events(raw: bytes) -> list[Any]:

@@ -9,15 +9,14 @@ import httpx
 import pytest
 
 from service.budget.kv import KvCost
+from service.budget.plan import Budget
 from service.chat.explain import Explanation
-from service.prompt.prompt import Prompt
+from service.chat.request import ChatRequest
+from service.prompt.prompt import Prompt, Segment
 from service.settings import Settings
 from tests.conftest import body
 from tests.serving import Running, running
-from tests.sizes import GROUPED, Message, Reference, Sized, calling, probed, result, said
-
-EXPLAIN = "/v1/chat/completions/explain"
-CHAT = "/v1/chat/completions"
+from tests.sizes import CHAT, EXPLAIN, GROUPED, Message, Reference, Sized, calling, probed, result, said
 
 Explain = Callable[..., dict[str, Any]]
 
@@ -136,10 +135,6 @@ def test_segments_are_the_prompt_in_order(explain: Explain, reference: Reference
 
 
 def test_a_caller_who_may_not_see_the_prompt_gets_the_counts_alone() -> None:
-    from service.budget.plan import Budget
-    from service.chat.request import ChatRequest
-    from service.prompt.prompt import Segment
-
     request = ChatRequest(messages=[said("user", 2)])
     prompt = Prompt([1, 2, 3], (Segment(0, "content", 0, 2), Segment(None, "generation", 2, 3)), 1, "secret")
     budget = Budget(100, 99, "window", 97, "window", 3, 1, 97)
@@ -156,9 +151,7 @@ def test_dropped_messages_are_told_by_their_numbers(explain: Explain, reference:
     assert told["budget"]["dropped_messages"] == 4
     assert told["budget"]["action"] == "truncated" and told["budget"]["decided_by"] == "window"
     assert all(
-        cost["content_tokens"] == cost["template_tokens"] == 0
-        for cost in told["messages"]
-        if cost["dropped"]
+        cost["content_tokens"] == cost["template_tokens"] == 0 for cost in told["messages"] if cost["dropped"]
     )
     assert {segment["message"] for segment in told["prompt"]["segments"]} == {0, 5, 6, None}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
@@ -87,3 +88,32 @@ def _until_status(client: httpx.Client, path: str, status: int) -> None:
     while client.get(path).status_code != status:
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+def test_an_engine_that_stands_still_is_seen_and_forgiven_when_it_moves(renderer: Renderer) -> None:
+    engine = ScriptedEngine()
+    with (
+        running(Settings(hang_s=0.5), engine, renderer) as server,
+        server.client() as client,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        engine.script("word ", 60.0, "never")
+        running_answer = pool.submit(client.post, "/v1/chat/completions", json=body())
+        _until_status(client, "/readyz", 200)
+        engine.frozen = True
+        ended = running_answer.result(10)
+        assert ended.status_code == 503 and ended.json()["error"]["code"] == "engine_unavailable"
+        assert client.get("/readyz").json()["error"]["code"] == "engine_unavailable"
+        assert client.post("/v1/chat/completions", json=body()).status_code == 503
+        assert client.get("/livez").status_code == 200
+        engine.frozen = False
+        _until_status(client, "/readyz", 200)
+        assert client.post("/v1/chat/completions", json=body()).status_code == 200
+        assert server.life.in_flight == 0
+
+
+def test_an_idle_engine_that_answers_is_never_taken_for_hung(renderer: Renderer) -> None:
+    with running(Settings(hang_s=0.3), ScriptedEngine(), renderer) as server, server.client() as client:
+        for _ in range(15):
+            assert client.get("/readyz").status_code == 200
+            time.sleep(0.1)

@@ -26,7 +26,11 @@ class Answer(Sink):
     """Passes deltas on and notes them. Whoever holds it closes it, whatever has happened before."""
 
     def __init__(
-        self, budget: Budget, generation: Generation, observation: Observation, leave: Callable[[], None]
+        self,
+        budget: Budget,
+        generation: Generation,
+        observation: Observation,
+        leave: Callable[[Answer], None],
     ) -> None:
         self.id = f"chatcmpl-{uuid.uuid4().hex}"
         self.created = int(time.time())
@@ -63,6 +67,8 @@ class Answer(Sink):
             self._sink.put(delta)
 
     def fail(self, error: ServiceError) -> None:
+        if self.complete:  # what comes too late changes nothing
+            return
         self.observation.failed(error)
         if self._sink is not None:
             self._sink.fail(error)
@@ -85,5 +91,5 @@ class Answer(Sink):
         self._sink = None
         if not self.complete:
             self._generation.abort()
-        self._leave()
+        self._leave(self)
         self.observation.close()

@@ -35,7 +35,7 @@ def shape_asked(
 
 
 def capacity_report(engine: Engine, shape: Shape) -> dict[str, Any]:
-    """The shape and how many of it fit; null for what the engine or the model's configuration does not tell."""
+    """The shape and how many of it fit; null for what neither engine nor configuration tells."""
     facts = engine.facts
     cache = Cache(facts.kv_capacity_tokens, engine.load.kv_used_tokens, facts.block_size)
     cost = kv_cost(facts.model_config, facts.kv_dtype)

@@ -70,7 +70,7 @@ class Explanation:
 
     @property
     def _kept(self) -> list[int]:
-        """The numbers, in the request, of the messages in the prompt: what is left out is the oldest units."""
+        """The numbers, in the request, of the messages in the prompt: only the oldest units are left out."""
         messages, dropped = self.request.messages, self.budget.dropped_messages
         first = units(messages)[0].start if dropped else 0
         return [*range(first), *range(first + dropped, len(messages))]

@@ -7,14 +7,15 @@ from collections.abc import Awaitable, Callable
 from enum import Enum
 from typing import NoReturn
 
-from service.errors import Draining, NotReady
+from service.errors import Draining, EngineUnavailable, NotReady
 
 
 class Stage(Enum):
-    """Where the service is in its life."""
+    """Where the service is in its life. The engine's standing still is the one step that goes back."""
 
     STARTING = "starting"
     OPEN = "open"
+    STANDING = "standing"  # the engine does not move
     DRAINING = "draining"
     FAILED = "failed"
 
@@ -45,6 +46,18 @@ class Life:
         if self.stage is not Stage.FAILED:
             self.stage = Stage.DRAINING
 
+    def stands_still(self) -> bool:
+        """The engine does not move: take no requests. True when that is news."""
+        news = self.stage is Stage.OPEN
+        if news:
+            self.stage = Stage.STANDING
+        return news
+
+    def moves(self) -> None:
+        """The engine moves again, if it ever stood still."""
+        if self.stage is Stage.STANDING:
+            self.stage = Stage.OPEN
+
     def enter(self) -> None:
         """Count one answer in.
 
@@ -66,6 +79,8 @@ class Life:
         """Say why no request is taken now."""
         if self.stage is Stage.DRAINING:
             raise Draining("The service is shutting down and takes no new requests; retry elsewhere.")
+        if self.stage is Stage.STANDING:
+            raise EngineUnavailable("The engine does not answer at the moment; try again later.")
         raise NotReady("The model is still being loaded; try again in a few seconds.")
 
     async def emptied(self) -> None:

@@ -19,7 +19,7 @@ from service.chat.life import Life
 from service.chat.request import ChatRequest
 from service.engine.protocol import Engine, Work
 from service.engine.sampling import check_sampling
-from service.errors import ModelNotFound, shown
+from service.errors import ModelNotFound, ServiceError, shown
 from service.prompt.prompt import Prompt, RenderOptions
 from service.prompt.renderer import Renderer
 from service.settings import Settings
@@ -35,6 +35,7 @@ class Chat:
         self._engine = engine
         self._renderer = renderer
         self._life = life
+        self._answers: set[Answer] = set()
         self._since = int(time.time())
         self._allowance = Allowance(
             settings.max_input_tokens,
@@ -63,7 +64,18 @@ class Chat:
             self._life.leave()
             raise
         record.submitted(work.n)
-        return Answer(record.budget, generation, observation, self._life.leave)
+        answer = Answer(record.budget, generation, observation, self._left)
+        self._answers.add(answer)
+        return answer
+
+    def end_all(self, error: ServiceError) -> None:
+        """End every answer under way, with this error."""
+        for answer in tuple(self._answers):
+            answer.fail(error)
+
+    def _left(self, answer: Answer) -> None:
+        self._answers.discard(answer)
+        self._life.leave()
 
     async def explain(self, request: ChatRequest) -> Explanation:
         """What `open` would hand to the engine, and why.

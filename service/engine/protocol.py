@@ -73,7 +73,7 @@ class Delta:
     text: str
     token_ids: Sequence[int]
     finish: Finish | None = None
-    clock: EngineClock | None = None  # with the last delta of the choice
+    clock: EngineClock | None = None  # with the first and last delta of a choice, and after a preemption
 
 
 class Sink(Protocol):
@@ -123,6 +123,17 @@ class Engine(Protocol):
     @property
     def load(self) -> EngineLoad:
         """What the engine has to do just now."""
+
+    @property
+    def steps(self) -> int:
+        """Rises whenever the engine's process is heard of."""
+
+    async def ping(self) -> None:
+        """Ask the engine's process; returns, and `steps` has risen, when it has answered.
+
+        Raises:
+            EngineUnavailable: it has died.
+        """
 
     async def start(self) -> None:
         """Load the model and generate once, so that no caller is the warm-up.

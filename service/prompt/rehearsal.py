@@ -20,10 +20,10 @@ from service.prompt.messages import Form, Message, Reader
 from service.prompt.piecewise import Piecewise
 from service.prompt.prompt import RenderOptions
 from service.prompt.sandbox import RenderTooLong
-from service.prompt.template import ChatTemplate
+from service.prompt.template import ChatTemplate, TemplateUnavailable
 from service.prompt.traced import Origin, spans_of
 
-LIMIT_S = 5.0
+LIMIT_S = 2.0
 CONVERSATIONS = 24
 WORDS = (
     *("word", "Ünïcode", "東京", "🦊", "def f(x):\n    return x", "3.14", "https://a.b/c?d=e"),
@@ -94,7 +94,9 @@ def _rendered(
 ) -> str | None:
     try:
         return template.render(messages, RenderOptions(tools=tools), LIMIT_S)
-    except (InvalidValue, RenderTooLong):
+    except RenderTooLong:
+        raise TemplateUnavailable("the chat template takes too long to render a short conversation") from None
+    except InvalidValue:
         return None
 
 

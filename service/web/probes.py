@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 from fastapi import APIRouter
@@ -49,7 +50,8 @@ def probes(life: Life, engine: Engine, metrics: Metrics, model_name: str) -> API
             metrics.set_build(twophase=__version__, vllm=engine.facts.version, model=model_name)
         metrics.set_ready(life.stage is Stage.OPEN)
         metrics.set_draining(life.stage is Stage.DRAINING)
-        body, media_type = metrics.render(request.headers.get("accept", ""))
+        accept = request.headers.get("accept", "")
+        body, media_type = await asyncio.to_thread(metrics.render, accept)  # 5 to 20 ms
         return Response(body, headers={"content-type": media_type})
 
     @router.get("/version", summary="Versions of the service, the engine and the model")

@@ -63,18 +63,21 @@ class EventStream(Response, Sink):
 
     def put(self, delta: Delta) -> None:
         self._quiet = False
-        chunk = self._encoder.chunk(delta)
-        if self._answer.complete:
-            end = self._encoder.usage_chunk() + DONE if self._with_usage else DONE
-            self._writer.write(chunk + end, last=True)
-        elif chunk:
-            self._writer.write(chunk)
         if self._before_content and delta.text:
             self._before_content = False
             self._answer.record.first_content_s = time.monotonic()
+        chunk = self._encoder.chunk(delta)
+        if self._answer.complete:
+            self._writer.write_last(chunk, self._end)
+        elif chunk:
+            self._writer.write(chunk)
 
     def fail(self, error: ServiceError) -> None:
-        self._writer.write(error_event(error), last=True)
+        self._writer.write_last(b"", lambda: error_event(error))
+
+    def _end(self) -> bytes:
+        """Made when its turn comes, so that the phases tell of a reader who was slow until then."""
+        return self._encoder.usage_chunk() + DONE if self._with_usage else DONE
 
     async def _over(self, receive: Receive) -> None:
         """Returns when the last byte is written or the client has left."""
@@ -91,7 +94,8 @@ class EventStream(Response, Sink):
             self._writer.abandon()
 
     def _note_end(self) -> None:
-        if self._writer.over.done():
+        over = self._writer.over
+        if over.done() and over.exception() is None:
             self._answer.record.last_byte_s = time.monotonic()
         else:
             self._answer.record.client_left = True
@@ -120,7 +124,8 @@ class WholeAnswer(Response, Sink):
             if response is not None:
                 record = self._answer.record
                 record.status = response.status_code
-                record.first_content_s = time.monotonic()
+                if self._error is None:
+                    record.first_content_s = time.monotonic()
                 await response(scope, receive, send)
                 record.last_byte_s = time.monotonic()
         finally:

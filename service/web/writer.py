@@ -27,25 +27,26 @@ class Writer:
         self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[None] | None = None  # runs while the client is behind
         self._unsent = bytearray()
-        self._last = False
+        self._end: Callable[[], bytes] | None = None
+        self._ended = False  # the last bytes are with the server
         self.over: asyncio.Future[None] = self._loop.create_future()
 
-    def write(self, data: bytes, *, last: bool = False) -> None:
+    def write(self, data: bytes) -> None:
         """Send `data` now, or as soon as the client has read what is before it."""
         if self._task is not None:
             self._unsent += data
-            self._last |= last
-            return
-        sending: Any = self._send({"type": "http.response.body", "body": data, "more_body": not last})
-        try:
-            awaited = sending.send(None)
-        except StopIteration:
-            if last:
-                self._finish()
         else:
-            self._last |= last
-            self._on_behind()
-            self._task = self._loop.create_task(self._catch_up(sending, awaited))
+            self._send_now(data)
+
+    def write_last(self, data: bytes, end: Callable[[], bytes]) -> None:
+        """Send `data` and then what `end` returns, asked when its turn has come. The first call counts."""
+        if self._end is not None:
+            return
+        self._end = end
+        if self._task is not None:
+            self._unsent += data
+        else:
+            self._send_now(self._completed(data))
 
     @property
     def behind(self) -> bool:
@@ -57,12 +58,23 @@ class Writer:
         if self._task is not None:
             self._task.cancel()
 
+    def _send_now(self, data: bytes) -> None:
+        sending: Any = self._send(self._message(data))
+        try:
+            awaited = sending.send(None)
+        except StopIteration:
+            if self._ended:
+                self._finish()
+        else:
+            self._on_behind()
+            self._task = self._loop.create_task(self._catch_up(sending, awaited))
+
     async def _catch_up(self, sending: Coroutine[Any, Any, None], awaited: Any) -> None:
         try:
             await _rest(sending, awaited)
-            while self._unsent:
+            while self._unsent or (self._end is not None and not self._ended):
                 data, self._unsent = bytes(self._unsent), bytearray()
-                await self._send({"type": "http.response.body", "body": data, "more_body": not self._last})
+                await self._send(self._message(self._completed(data)))
         except Exception as exc:
             if not self.over.done():
                 self.over.set_exception(exc)
@@ -70,8 +82,18 @@ class Writer:
         finally:
             self._on_caught_up()
         self._task = None
-        if self._last:
+        if self._ended:
             self._finish()
+
+    def _completed(self, data: bytes) -> bytes:
+        """`data`, with the end behind it where the end is known."""
+        if self._end is None:
+            return data
+        self._ended = True
+        return data + self._end()
+
+    def _message(self, data: bytes) -> dict[str, Any]:
+        return {"type": "http.response.body", "body": data, "more_body": not self._ended}
 
     def _finish(self) -> None:
         if not self.over.done():

@@ -102,7 +102,7 @@ def test_joining_keeps_each_characters_origin(parts: list[str], sep: str) -> Non
 
 
 def test_it_is_equal_to_and_hashes_as_the_same_text() -> None:
-    text = whole("abc", CALLER)
+    text: str = whole("abc", CALLER)
     assert text == "abc"
     assert {text: 1}["abc"] == 1
     assert "b" in text

@@ -13,6 +13,8 @@ import os
 # Before vLLM is imported: no phoning home, and of its log only what an operator can act on.
 os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+# This process has threads by the time the engine starts; a forked child would have half of them.
+os.environ.setdefault("VLLM_WORKER_MULTIPROCESSING_METHOD", "spawn")
 
 from service.engine.vllm.engine import VllmEngine
 

@@ -39,6 +39,7 @@ class VllmEngine:
         self._llm: AsyncLLM | None = None
         self._facts: EngineFacts | None = None
         self._load = LoadKeeper()
+        self._pings = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -50,6 +51,19 @@ class VllmEngine:
     @property
     def load(self) -> EngineLoad:
         return self._load.load(self.facts.kv_capacity_tokens)
+
+    @property
+    def steps(self) -> int:
+        return self._load.steps + self._pings
+
+    async def ping(self) -> None:
+        self.check()
+        assert self._llm is not None
+        try:
+            await self._llm.is_sleeping()  # the cheapest question its process answers
+        except Exception as exc:
+            raise translate(exc) from exc
+        self._pings += 1
 
     async def start(self) -> None:
         try:

@@ -22,7 +22,7 @@ class VllmGeneration(Generation):
         super().__init__()
         self._id = collector.request_id
         self._abort = abort
-        self._begun: set[int] = set()  # choices that have had their first delta
+        self._preemptions: dict[int, int] = {}  # noted so far, for choices that have had a delta
         self._running = True
         collector.put = self._put
         if collector.output is not None:  # made while the request was still being sent
@@ -50,8 +50,9 @@ class VllmGeneration(Generation):
         for choice in output.outputs:
             index, finish = choice.index, choice.finish_reason
             delta = Delta(index, choice.text, choice.token_ids)
-            if finish is not None or index not in self._begun:
-                self._begun.add(index)
+            preemptions = output.metrics.num_preemptions if output.metrics is not None else 0
+            if finish is not None or preemptions > self._preemptions.get(index, -1):
+                self._preemptions[index] = preemptions
                 delta.clock = _clock(output)
                 if finish == "stop" or finish == "length":
                     delta.finish = finish

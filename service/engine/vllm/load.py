@@ -11,10 +11,11 @@ from service.engine.protocol import EngineLoad
 
 
 class LoadKeeper(StatLoggerBase):  # type: ignore[misc]  # vLLM is Any to mypy
-    """Keeps the newest statistics. vLLM calls it for every step: it stores a reference and no more."""
+    """Keeps the newest statistics and counts them. vLLM calls it for every step."""
 
     def __init__(self) -> None:
         self._newest: Any = None
+        self.steps = 0
 
     def __call__(self, vllm_config: VllmConfig, engine_index: int = 0) -> LoadKeeper:
         """vLLM asks for a factory; this is its own."""
@@ -27,6 +28,7 @@ class LoadKeeper(StatLoggerBase):  # type: ignore[misc]  # vLLM is Any to mypy
         mm_cache_stats: Any = None,
         engine_idx: int = 0,
     ) -> None:
+        self.steps += 1
         if scheduler_stats is not None:
             self._newest = scheduler_stats
 
