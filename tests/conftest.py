@@ -17,7 +17,7 @@ from service.prompt.renderer import Renderer
 from service.settings import Settings
 from tests.scripted import ScriptedEngine
 from tests.serving import Running, running
-from tests.sizes import Reference
+from tests.sizes import Reference, Sized
 
 # A shared machine may be slow at any moment; that says nothing about what is tested.
 hypothesis.settings.register_profile("no deadline", deadline=None)
@@ -79,6 +79,14 @@ def client(server: Running) -> Iterator[httpx.Client]:
     """A client of that server."""
     with server.client() as client:
         yield client
+
+
+@pytest.fixture(scope="module")
+def sized(renderer: Renderer) -> Iterator[tuple[Sized, Running]]:
+    """An engine of any size and one server over it, for the tests of a module that ask for them."""
+    engine = Sized()
+    with running(Settings(), engine, renderer) as server:
+        yield engine, server
 
 
 Serve = Callable[..., httpx.Client]

@@ -37,12 +37,21 @@ GROUPED: Mapping[str, Any] = {
 class Sized(ScriptedEngine):
     """Its window, cache and model can be changed between two requests."""
 
-    def __init__(self, window: int = 1024, *, cache: int = 0, model: Mapping[str, Any] = GROUPED) -> None:
+    def __init__(self) -> None:
         super().__init__()
+        self.renew()
+
+    def renew(self, window: int = 1_024, *, cache: int = 0) -> Sized:
+        """As if nothing had happened, with these sizes."""
         self.window = window
         self.cache = cache
         self.cache_used = 0
-        self.model = model
+        self.model: Mapping[str, Any] = GROUPED
+        self.started.clear()
+        return self
+
+    async def aclose(self) -> None:
+        """It outlives its servers."""
 
     @property
     def facts(self) -> EngineFacts:

@@ -25,8 +25,13 @@ from tests.sse import read
 
 
 @pytest.fixture
-def engine() -> Sized:
-    return Sized(1_024)
+def engine(sized: tuple[Sized, Running]) -> Sized:
+    return sized[0].renew(1_024)
+
+
+@pytest.fixture
+def server(sized: tuple[Sized, Running], engine: Sized) -> Running:
+    return sized[1]
 
 
 class TestOneCount:

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from service.settings import Settings
-from tests.conftest import body
+from tests.conftest import Serve, body
 from tests.serving import Running, running
 from tests.sizes import CHAT, GROUPED, Message, Reference, Sized, calling, probed, result, said
 
@@ -30,8 +30,13 @@ TEXTS = [
 
 
 @pytest.fixture
-def engine() -> Sized:
-    return Sized(4_096, cache=46_592)
+def engine(sized: tuple[Sized, Running]) -> Sized:
+    return sized[0].renew(4_096, cache=46_592)
+
+
+@pytest.fixture
+def server(sized: tuple[Sized, Running], engine: Sized) -> Running:
+    return sized[1]
 
 
 def refused(response: httpx.Response, code: str, param: str | None, status: int = 400) -> str:
@@ -94,10 +99,9 @@ class TestCapacity:
         told = client.get(f"/v1/capacity?{query}").json()
         assert (told["prompt_tokens"], told["output_tokens"], told["cached_tokens"]) == shape
 
-    def test_the_operators_default_output_is_the_usual_one(self, server: Running) -> None:
-        settings = Settings(default_output_tokens=77)
-        with running(settings, Sized(), server.renderer) as other, other.client() as client:
-            assert client.get("/v1/capacity").json()["output_tokens"] == 77
+    def test_the_operators_default_output_is_the_usual_one(self, serve: Serve) -> None:
+        client = serve(default_output_tokens=77)
+        assert client.get("/v1/capacity").json()["output_tokens"] == 77
 
     def test_what_nobody_knows_is_null(self, client: httpx.Client, engine: Sized) -> None:
         engine.cache, engine.model = 0, {}
@@ -262,15 +266,14 @@ class TestAllThatTakeABody:
         refused(client.post(route, json={**wish, "model": "gpt-4"}), "model_not_found", "model", 404)
 
     def test_fields_nobody_knows_are_named_or_in_strict_mode_refused(
-        self, server: Running, client: httpx.Client, route: str, wish: dict[str, Any]
+        self, serve: Serve, client: httpx.Client, route: str, wish: dict[str, Any]
     ) -> None:
         response = client.post(route, json={**wish, "tempreature": 1})
         assert response.status_code == 200 and response.headers["x-ignored-params"] == "tempreature"
-        with running(Settings(strict=True), Sized(), server.renderer) as strict, strict.client() as other:
-            assert other.post(route, json=wish).status_code == 200
-            refused(
-                other.post(route, json={**wish, "tempreature": 1}), "unsupported_parameter", "tempreature"
-            )
+        strict = serve(strict=True)
+        assert strict.post(route, json=wish).status_code == 200
+        response = strict.post(route, json={**wish, "tempreature": 1})
+        refused(response, "unsupported_parameter", "tempreature")
 
     def test_only_json_of_a_bounded_size_is_read(
         self, client: httpx.Client, settings: Settings, route: str, wish: dict[str, Any]
@@ -280,17 +283,14 @@ class TestAllThatTakeABody:
         too_much = {**wish, "padding": "x" * settings.max_body_bytes}
         refused(client.post(route, json=too_much), "body_too_large", None, status=413)
         half = b'{"prompt": "\\ud83e", "messages": [{"role": "user", "content": "\\ud83e"}]}'
-        refused(
-            client.post(route, content=half, headers={"content-type": "application/json"}),
-            "invalid_json",
-            None,
-        )
+        broken = client.post(route, content=half, headers={"content-type": "application/json"})
+        refused(broken, "invalid_json", None)
 
-    def test_nothing_is_counted_before_the_model_is_there(
-        self, server: Running, route: str, wish: dict[str, Any]
-    ) -> None:
-        engine = Sized()
-        engine.start_s = 2.0
-        with running(Settings(), engine, server.renderer, wait=False) as early, early.client() as client:
+
+def test_nothing_is_counted_before_the_model_is_there(server: Running) -> None:
+    engine = Sized()
+    engine.start_s = 2.0
+    with running(Settings(), engine, server.renderer, wait=False) as early, early.client() as client:
+        refused(client.get("/v1/capacity"), "not_ready", None, status=503)
+        for route, wish in ROUTES:
             refused(client.post(route, json=wish), "not_ready", None, status=503)
-            refused(client.get("/v1/capacity"), "not_ready", None, status=503)

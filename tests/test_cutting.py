@@ -9,12 +9,18 @@ import httpx
 import pytest
 
 from tests.conftest import Chat, Serve, body
+from tests.serving import Running
 from tests.sizes import CHAT, EXPLAIN, Message, Reference, Sized, calling, refused, result, said
 
 
 @pytest.fixture
-def engine() -> Sized:
-    return Sized(1_024)
+def engine(sized: tuple[Sized, Running]) -> Sized:
+    return sized[0].renew(1_024)
+
+
+@pytest.fixture
+def server(sized: tuple[Sized, Running], engine: Sized) -> Running:
+    return sized[1]
 
 
 SYSTEM = {"role": "system", "content": "Answer with the word KESTREL."}

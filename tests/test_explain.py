@@ -13,9 +13,8 @@ from service.budget.plan import Budget
 from service.chat.explain import Explanation
 from service.chat.request import ChatRequest
 from service.prompt.prompt import Prompt, Segment
-from service.settings import Settings
-from tests.conftest import body
-from tests.serving import Running, running
+from tests.conftest import Serve, body
+from tests.serving import Running
 from tests.sizes import CHAT, EXPLAIN, GROUPED, Message, Reference, Sized, calling, probed, result, said
 
 Explain = Callable[..., dict[str, Any]]
@@ -31,8 +30,13 @@ THREE_TURNS = [
 
 
 @pytest.fixture
-def engine() -> Sized:
-    return Sized(4_096)
+def engine(sized: tuple[Sized, Running]) -> Sized:
+    return sized[0].renew(4_096)
+
+
+@pytest.fixture
+def server(sized: tuple[Sized, Running], engine: Sized) -> Running:
+    return sized[1]
 
 
 @pytest.fixture
@@ -172,18 +176,14 @@ def test_dropped_messages_are_told_by_their_numbers(explain: Explain, reference:
     ],
 )
 def test_the_limit_that_decided_is_named(
-    server: Running, limits: dict[str, Any], fields: dict[str, Any], decided_by: str | None, action: str
+    serve: Serve, limits: dict[str, Any], fields: dict[str, Any], decided_by: str | None, action: str
 ) -> None:
-    with (
-        running(Settings(**limits), Sized(4_096), server.renderer) as other,
-        other.client() as client,
-    ):
-        response = client.post(EXPLAIN, json=body(messages=TALK, **fields))
-        budget = response.json()["budget"]
-        assert (budget["decided_by"], budget["action"]) == (decided_by, action)
-        assert response.headers["x-budget-action"] == action
-        assert budget["input_limited_by"] == ("service" if "max_input_tokens" in limits else "window")
-        assert budget["output_limited_by"] == ("service" if "max_output_tokens" in limits else "window")
+    response = serve(**limits).post(EXPLAIN, json=body(messages=TALK, **fields))
+    budget = response.json()["budget"]
+    assert (budget["decided_by"], budget["action"]) == (decided_by, action)
+    assert response.headers["x-budget-action"] == action
+    assert budget["input_limited_by"] == ("service" if "max_input_tokens" in limits else "window")
+    assert budget["output_limited_by"] == ("service" if "max_output_tokens" in limits else "window")
 
 
 def test_explain_touches_no_engine_and_streams_nothing(explain: Explain, engine: Sized) -> None:
@@ -250,14 +250,11 @@ def test_what_chat_refuses_explain_refuses_with_the_same_error(
 
 @pytest.mark.parametrize("policy", [{"input_policy": "reject", "output_policy": "reject"}, {}])
 def test_the_second_worked_example_does_not_fit(
-    server: Running, reference: Reference, policy: dict[str, Any]
+    serve: Serve, reference: Reference, policy: dict[str, Any]
 ) -> None:
     request = body(messages=reference.filled([said("user", 1)], 3_950), max_tokens=200)
-    with (
-        running(Settings(**policy), Sized(4_096), server.renderer) as other,
-        other.client() as client,
-    ):
-        explained, answered = (client.post(route, json=request) for route in (EXPLAIN, CHAT))
+    client = serve(**policy)
+    explained, answered = (client.post(route, json=request) for route in (EXPLAIN, CHAT))
     if policy:
         assert explained.status_code == answered.status_code == 400
         error = answered.json()["error"]
@@ -268,14 +265,6 @@ def test_the_second_worked_example_does_not_fit(
         assert explained.json()["budget"]["clamped_from"] == 200
         assert answered.json()["budget"]["max_output_tokens"] == 146
         assert answered.json()["usage"]["completion_tokens"] == 146
-
-
-def test_a_service_that_is_still_loading_refuses_to_explain(server: Running) -> None:
-    engine = Sized()
-    engine.start_s = 2.0
-    with running(Settings(), engine, server.renderer, wait=False) as early, early.client() as client:
-        response = client.post(EXPLAIN, json=body())
-        assert response.status_code == 503 and response.json()["error"]["code"] == "not_ready"
 
 
 def test_five_thousand_turns_are_explained_while_others_are_served(server: Running, engine: Sized) -> None:

@@ -29,8 +29,13 @@ from tests.sizes import (
 
 
 @pytest.fixture
-def engine() -> Sized:
-    return Sized(1_024)
+def engine(sized: tuple[Sized, Running]) -> Sized:
+    return sized[0].renew(1_024)
+
+
+@pytest.fixture
+def server(sized: tuple[Sized, Running], engine: Sized) -> Running:
+    return sized[1]
 
 
 class TestTypedControlTokens:

@@ -23,6 +23,7 @@ from service.errors import ServiceError
 MOST_OVERCOMMIT = 64.0
 FILL = 0.8  # of the cache by what answers are expected to use: some will use more
 RECHECK_S = 10.0  # how long a prediction is trusted that nothing has tested
+RECENT = 32  # requests of a tenant
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,7 @@ class Admission:
         self.refused_in_shadow: Counter[str] = Counter()  # by error code
         self._line: Line[Waiting] = Line()
         self._numbers = 0
+        self._refused_share: dict[str, float] = {}  # of each tenant's recent requests
         self._draining = False
         self._granted_s = -math.inf
 
@@ -95,6 +97,7 @@ class Admission:
         prediction = self.predict(ticket)
         self._refuse_in_vain(ticket, prediction)
         if not self._line and self._fits(place):
+            self._note(ticket.tenant, refused=False)
             return self._grant(ticket, place, prediction)
         waiting = self._join(ticket, place, prediction)
         self._serve()
@@ -151,18 +154,35 @@ class Admission:
         if ticket.deadline_s is not None and ticket.deadline_s <= now:
             raise past_deadline()
         left = None if ticket.deadline_s is None else ticket.deadline_s - now
-        refusal = too_late(prediction, left, self.terms.slo_ttft_s)
+        refusal = too_late(prediction, left, self._bearable_s(ticket.tenant))
         if refusal is None:
             return
         if self.terms.shadow:
             self.refused_in_shadow[refusal.code] += 1
         elif self.held or now - self._granted_s < RECHECK_S:
+            self._note(ticket.tenant, refused=True)
             raise refusal
         # Else nothing runs that could prove the prediction wrong: this request does.
+
+    def _bearable_s(self, tenant: str) -> float | None:
+        """The longest wait for others that is taken on.
+
+        The promise, where little is refused. The more of a tenant's requests are refused, the surer
+        another one comes for every slot that becomes free: a long line would keep the engine no
+        busier, and would break the promise whenever a prediction is a little wrong.
+        """
+        if self.terms.slo_ttft_s is None:
+            return None
+        return self.terms.slo_ttft_s * (1 - self._refused_share.get(tenant, 0.0) / 2)
+
+    def _note(self, tenant: str, *, refused: bool) -> None:
+        share = self._refused_share.get(tenant, 0.0)
+        self._refused_share[tenant] = share + (refused - share) / RECENT
 
     def _join(self, ticket: Ticket, place: Place, prediction: Prediction) -> Waiting:
         if len(self._line) >= self.max_waiting:
             self._make_room(ticket.tenant, prediction)
+        self._note(ticket.tenant, refused=False)
         self._numbers += 1
         now, future = self.clock.now(), asyncio.get_running_loop().create_future()
         waiting = Waiting(
@@ -179,6 +199,7 @@ class Admission:
         """The line is full: the newcomer is refused, unless another tenant has more in it by two."""
         longest = self._line.longest() if self._line else tenant
         if self._line.waiting(longest) <= self._line.waiting(tenant) + 1:
+            self._note(tenant, refused=True)
             raise no_room(len(self._line), prediction, self.terms.slo_ttft_s)
         last = self._line.last(longest)
         self._refuse(last, no_room(len(self._line), prediction, self.terms.slo_ttft_s))

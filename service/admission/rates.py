@@ -118,11 +118,11 @@ class Rates:
         beside = self.running if releases else self.running + load.n
         if self.prefill.known:
             idle = self.prefill.at(own, 1)
-            read = self.prefill.at(own if releases else own + self.to_read, beside)
+            read = self.prefill.at(own + self.to_read, beside)
         if self.pace.known:
             decode = (self.lengths.rest(0, load.output_tokens) - 1) * self.pace.at(beside)
-        margin = max(0.0, self.wait_misses.quantile(CAUTION)) if releases else 0.0
-        return Prediction(self.wait_s(releases), read, idle, decode, margin)
+        wait = self.wait_s(releases)
+        return Prediction(wait, read, idle, decode, self._margin_s(wait))
 
     def wait_s(self, releases: int) -> float | None:
         """How long until so many running requests have ended."""
@@ -136,6 +136,12 @@ class Rates:
         """A request that had to wait begins."""
         if predicted_s is not None:
             self.wait_misses.add(actual_s - predicted_s)
+
+    def _margin_s(self, wait_s: float | None) -> float:
+        """No more than half the wait: were it larger, nobody might wait, and it would stay for ever."""
+        if not wait_s:
+            return 0.0
+        return max(0.0, min(self.wait_misses.quantile(CAUTION), wait_s / 2))
 
 
 class Run:

@@ -11,7 +11,7 @@ from __future__ import annotations
 MEMORY = 64.0  # samples: the weight of one is gone by a third after so many more of its weight
 FAR = 4.0  # times the usual distance from the line, and so many times what the line says
 TIMES = 2.0
-RIDGE = 0.02  # a slope is believed as far as its cause has varied by more than a seventh of its mean
+RIDGE = 0.002  # a slope is believed if its cause has varied by a good deal more than a twentieth of its mean
 SETTLED = 4.0  # samples before any can be far off
 
 

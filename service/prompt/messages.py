@@ -84,9 +84,8 @@ class Reader:
         where = f"messages[{index}]"
         role = ROLES.get(message.get("role", ""))
         if role is None:
-            raise InvalidValue(
-                f"{where}.role is not one of {', '.join(sorted(ROLES))}.", param=f"{where}.role"
-            )
+            reason = f"{where}.role is not one of {', '.join(sorted(ROLES))}."
+            raise InvalidValue(reason, param=f"{where}.role")
         values: dict[str, Any] = {"role": role, "content": self._content(index, message, role)}
         for name, value in message.items():
             if name not in ("role", "content", "tool_calls") and value is not None:
@@ -96,11 +95,8 @@ class Reader:
         return Turn(index, values)
 
     def _content(self, index: int, message: Message, role: str) -> Any:
-        content, origin, param = (
-            message.get("content"),
-            Origin(index, "content"),
-            f"messages[{index}].content",
-        )
+        content, param = message.get("content"), f"messages[{index}].content"
+        origin = Origin(index, "content")
         if isinstance(content, str):
             return self._text(content, origin, param)
         if content is None:

@@ -50,7 +50,7 @@ class Prompt:
 
     token_ids: list[int]
     segments: tuple[Segment, ...]
-    messages: int
+    message_count: int
     text: str = field(repr=False)
 
     @property
@@ -66,7 +66,7 @@ class Prompt:
     @property
     def message_tokens(self) -> tuple[MessageTokens, ...]:
         """For each message, in order, what it costs. What belongs to no message is in `shared_tokens`."""
-        content, template = [0] * self.messages, [0] * self.messages
+        content, template = [0] * self.message_count, [0] * self.message_count
         for segment in self.segments:
             if segment.message is not None:
                 (template if segment.of_template else content)[segment.message] += segment.tokens

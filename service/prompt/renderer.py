@@ -107,15 +107,14 @@ class Renderer:
             InvalidTemplate: if the chat template refuses these messages, fails on them, or takes too long.
         """
         if _weight(messages) + _weight(options.tools) > LOOP_WEIGHT:
-            return await self._in_thread(lambda: self.render_blocking(messages, options))
+            return await self._done(True, lambda: self.render_blocking(messages, options))
         try:
             text = self.template.render(messages, options, LOOP_LIMIT_S)
         except RenderTooLong:
-            return await self._in_thread(lambda: self.render_blocking(messages, options))
+            return await self._done(True, lambda: self.render_blocking(messages, options))
         plan = self._piecewise.plan(text, runs_of(text), options.cache_group)
-        if plan.unknown_characters > LOOP_UNKNOWN or len(plan.runs) > LOOP_RUNS:
-            return await self._in_thread(lambda: self._prompt(text, plan, len(messages)))
-        return self._prompt(text, plan, len(messages))
+        large = plan.unknown_characters > LOOP_UNKNOWN or len(plan.runs) > LOOP_RUNS
+        return await self._done(large, lambda: self._prompt(text, plan, len(messages)))
 
     def render_blocking(self, messages: Sequence[Message], options: RenderOptions) -> Prompt:
         """`render`, in the calling thread."""
@@ -130,19 +129,22 @@ class Renderer:
 
     async def tokenize(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """The ids of a text as it stands: here a control token's name is that token."""
-        check_encodable(text, "prompt")
-        encode = self._tokenizer.encode
-        if len(text) <= LOOP_UNKNOWN:
-            return list(encode(text, add_special_tokens=add_special_tokens).ids)
-        return await self._in_thread(lambda: list(encode(text, add_special_tokens=add_special_tokens).ids))
+
+        def ids() -> list[int]:
+            check_encodable(text, "prompt")
+            return self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
+
+        return await self._done(len(text) > LOOP_UNKNOWN, ids)
 
     async def detokenize(self, ids: Sequence[int]) -> str:
         """The text of some ids, control tokens by their names."""
-        if any(not 0 <= at < len(self.vocabulary.bytes_by_id) for at in ids):
-            raise InvalidValue("tokens holds an id this model does not have.", param="tokens")
-        if len(ids) <= LOOP_UNKNOWN:
+
+        def text() -> str:
+            if any(not 0 <= at < len(self.vocabulary.bytes_by_id) for at in ids):
+                raise InvalidValue("tokens holds an id this model does not have.", param="tokens")
             return self._tokenizer.decode(ids, skip_special_tokens=False)
-        return await self._in_thread(lambda: self._tokenizer.decode(ids, skip_special_tokens=False))
+
+        return await self._done(len(ids) > LOOP_UNKNOWN, text)
 
     def token_strings(self, ids: Sequence[int]) -> list[str]:
         """How the vocabulary writes each id."""
@@ -157,7 +159,10 @@ class Renderer:
         ids, counts = plan.assembled()
         return Prompt(ids, tuple(_segments(plan.runs, counts)), messages, str.__str__(text))
 
-    async def _in_thread(self, work: Callable[[], T]) -> T:
+    async def _done(self, large: bool, work: Callable[[], T]) -> T:
+        """What `work` gives; large work is done in a thread."""
+        if not large:
+            return work()
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
 

@@ -45,7 +45,6 @@ class ChatTemplate:
         defaults: Mapping[str, Any] | None = None,
     ) -> None:
         environment = TemplateEnvironment()
-        self.sources = sources
         self.reader = Reader()
         self._templates = {name: _compiled(environment, source) for name, source in sources.items()}
         self._given = {"documents": None, **specials, **(defaults or {})}
@@ -83,14 +82,13 @@ class ChatTemplate:
         return self._given | self._arguments(options.template_kwargs) | own
 
     def _arguments(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        for name in given:
+        arguments = {}
+        for name, value in given.items():
+            param = f"chat_template_kwargs.{shown(name)}"
             if name in self._reserved:
-                param = f"chat_template_kwargs.{shown(name)}"
                 raise InvalidTemplate(f"{param} is not the request's to set.", param=param)
-        return {
-            name: self.reader.traced(value, Origin(None, "argument"), f"chat_template_kwargs.{name}")
-            for name, value in given.items()
-        }
+            arguments[name] = self.reader.traced(value, Origin(None, "argument"), param)
+        return arguments
 
     def _filled(self, variables: dict[str, Any], limit_s: float) -> str:
         name = "tool_use" if variables["tools"] and "tool_use" in self._templates else "default"
@@ -134,8 +132,6 @@ def _left_open(text: str, last: int) -> str:
     """The rendered text up to the end of the last message's content."""
     end = end_of_message(text, last)
     if end is None:
-        reason = (
-            "continue_final_message is no use: the chat template does not show the last message's content."
-        )
+        reason = "continue_final_message cannot be: the chat template leaves the last message's content out."
         raise InvalidValue(reason, param="continue_final_message")
     return text[:end]

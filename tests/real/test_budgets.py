@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -37,13 +38,13 @@ def test_the_engine_counts_what_explain_counts(
     assert counts == {reference.count(messages, **flags)}
 
 
-def test_prompt_and_output_may_fill_the_whole_window(served_long: httpx.Client, reference: Reference) -> None:
+def test_prompt_and_output_may_fill_the_whole_window(patient: httpx.Client, reference: Reference) -> None:
     messages = reference.filled([said("user", 1)], WINDOW - 16)
     request = body(messages=messages, max_tokens=16, ignore_eos=True)
-    told = served_long.post(CHAT, json=request).json()
+    told = patient.post(CHAT, json=request).json()
     assert told["usage"]["prompt_tokens"] == WINDOW - 16
     assert told["usage"]["completion_tokens"] == 16 and told["budget"]["action"] == "none"
-    clamped = served_long.post(CHAT, json={**request, "max_tokens": 17}).json()
+    clamped = patient.post(CHAT, json={**request, "max_tokens": 17}).json()
     assert clamped["usage"]["completion_tokens"] == 16 and clamped["budget"]["clamped_from"] == 17
 
 
@@ -67,6 +68,7 @@ def test_the_cache_has_the_size_it_was_given(web: httpx.Client) -> None:
 
 
 @pytest.fixture
-def served_long(web: httpx.Client) -> httpx.Client:
-    """The same client with patience: reading a full window takes two CPU cores a while."""
-    return httpx.Client(base_url=web.base_url, timeout=240)
+def patient(web: httpx.Client) -> Iterator[httpx.Client]:
+    """A client with patience: reading a full window takes two CPU cores a while."""
+    with httpx.Client(base_url=web.base_url, timeout=240) as client:
+        yield client

@@ -1,0 +1,45 @@
+"""The whole program on the one-layer model, with two slots: quick, and easily brought to its limits."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from bench.random_model import make
+from tests.real.conftest import Served, start
+
+WINDOW = 1024
+SLOTS = 2
+
+
+@pytest.fixture(scope="session")
+def small(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """One service for all tests here. Its text is nonsense."""
+    model = make(tmp_path_factory.mktemp("models") / "one-layer", cache, context_window=WINDOW)
+    served = start(
+        "--model",
+        str(model),
+        TWOPHASE_ENGINE_ARGS=f'{{"kv_cache_memory_bytes": 33554432, "max_num_seqs": {SLOTS}}}',
+        TWOPHASE_MAX_N="16",
+        TWOPHASE_HANG_S="3",
+    )
+    try:
+        served.wait_until_ready()
+        yield served
+    finally:
+        if served.process.poll() is None:
+            served.stop(signal.SIGTERM)
+        assert served.watcher is not None
+        served.watcher.join(30)
+
+
+@pytest.fixture(scope="session")
+def web(small: Served) -> Iterator[httpx.Client]:
+    """A client of it, without a limit on connections."""
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=64)
+    with httpx.Client(base_url=small.url, timeout=120, limits=limits) as client:
+        yield client
