@@ -8,12 +8,13 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from filelock import FileLock
 
 SERVICE_POLICY = Path("/usr/sbin/policy-rc.d")
-NO_SERVICES = "#!/bin/sh\n# Written by tests while they install a package; its services must not start.\nexit 101\n"
+NO_SERVICES = "#!/bin/sh\n# Here only while tests install a package.\nexit 101\n"
 INSTALL = (
     "apt-get",
     "install",
@@ -30,13 +31,26 @@ def program(name: str, *, package: str) -> Path:
     if found := shutil.which(name):
         return Path(found)
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
-        _do_without(f"{name} is not installed; on Debian: apt-get install {package}")
-    with FileLock(_cache() / "apt.lock"):
-        said = "" if shutil.which(name) else _install(package)  # another run of the tests may have been quicker
+        do_without(f"{name} is not installed; on Debian: apt-get install {package}")
+    with FileLock(cache_folder() / "apt.lock"):  # another run of the tests may be at it
+        said = "" if shutil.which(name) else _install(package)
     if found := shutil.which(name):
         return Path(found)
-    _do_without(f"{name} is not installed and apt-get cannot install {package}: {said[-300:]}")
-    raise AssertionError("not reached")
+    do_without(f"{name} is not installed and apt-get cannot install {package}: {said[-300:]}")
+
+
+def do_without(reason: str) -> NoReturn:
+    """Skip, with a sentence saying what to install; where everything should be installed, fail."""
+    if os.environ.get("CI") == "true":
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+def cache_folder() -> Path:
+    """The folder for what tests fetch once."""
+    folder = Path(os.environ.get("TWOPHASE_TEST_CACHE", "~/.cache/twophase/tests")).expanduser()
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def _install(package: str) -> str:
@@ -65,15 +79,3 @@ def _services_kept_down() -> Iterator[None]:
         yield
     finally:
         SERVICE_POLICY.unlink()
-
-
-def _cache() -> Path:
-    folder = Path(os.environ.get("TWOPHASE_TEST_CACHE", "~/.cache/twophase/tests")).expanduser()
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
-
-
-def _do_without(reason: str) -> None:
-    if os.environ.get("CI") == "true":
-        pytest.fail(reason)
-    pytest.skip(reason)

@@ -9,13 +9,20 @@ from pathlib import Path
 from typing import cast
 
 from fastapi.routing import APIRoute
+from prometheus_client import CollectorRegistry
 
 from service import __version__, errors
 from service.app import create_app
+from service.budget.ask import Ask
+from service.budget.kv import kv_cost
+from service.budget.limits import Allowance, in_force
+from service.budget.pace import Pace
+from service.budget.plan import plan
 from service.chat.life import Life
-from service.errors import ServiceError
+from service.errors import ContextLengthExceeded, ServiceError
 from service.prompt.renderer import Renderer
 from service.settings import PREFIX, Settings
+from service.telemetry.metrics import Metrics
 from tests.scripted import ScriptedEngine
 
 ROOT = Path(__file__).parent.parent
@@ -29,6 +36,8 @@ def tables() -> list[tuple[Path, str, list[str]]]:
         (readme, "routes", list(_routes())),
         (readme, "errors", list(_errors())),
         (readme, "settings", list(_settings())),
+        (readme, "examples", list(_examples())),
+        (readme, "metrics", list(_metrics())),
         (contributing, "modules", list(_modules())),
     ]
 
@@ -58,6 +67,49 @@ def _settings() -> Iterator[str]:
         default = field.get_default(call_default_factory=True)
         shown = "" if default is None or default == {} else f"`{default}`"
         yield f"| `{PREFIX}{name.upper()}` | {shown} | {field.description} |"
+
+
+def _examples() -> Iterator[str]:
+    """The worked examples of the chapter on budgets, as the program works them out."""
+    llama = {
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "dtype": "float16",
+    }
+    cost = kv_cost(llama)
+    assert cost is not None
+    yield (
+        "| 32 layers, 8 KV heads of 128, 16 bit: keys and values of 1,200 tokens | "
+        f"{cost.bytes_for(1200):,} bytes, {cost.bytes_per_token:,} for each token |"
+    )
+    limits = in_force(4096, Allowance(output_policy="reject"))
+    fits = plan(limits, Ask(200), prompt_tokens=1038, template_tokens=38)
+    used = fits.prompt_tokens + fits.max_output_tokens
+    yield (
+        f"| {fits.content_tokens:,} tokens of content and {fits.template_tokens} of template, 200 of output, "
+        f"in a window of 4,096 | {fits.prompt_tokens:,} of prompt, {used:,} in all: it fits |"
+    )
+    try:
+        plan(limits, Ask(200), prompt_tokens=3950, template_tokens=38)
+    except ContextLengthExceeded as refused:
+        yield f"| A prompt of 3,950 tokens and 200 of output in a window of 4,096 | {refused.message} |"
+    pace = Pace(prefill_s=0.8, tokens_per_s=25)
+    first, last = f"{pace.first_token_s:.2f} s", f"{pace.total_s(180):.1f} s"
+    yield (
+        "| 0.8 s of prefill, 25 tokens/s, 180 tokens of output | "
+        f"first token after {first}, the last after {last}, streamed or not |"
+    )
+
+
+def _metrics() -> Iterator[str]:
+    registry = CollectorRegistry()
+    Metrics(registry)
+    for family in sorted(registry.collect(), key=lambda family: family.name):
+        labels = sorted({name for sample in family.samples for name in sample.labels} - {"le", "quantile"})
+        name = family.name + {"counter": "_total", "info": "_info"}.get(family.type, "")
+        yield f"| `{name}` | {family.type} | {', '.join(labels)} | {family.documentation} |"
 
 
 def _modules() -> Iterator[str]:

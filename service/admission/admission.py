@@ -15,8 +15,10 @@ from dataclasses import dataclass
 
 from service.admission.clock import Clock, LoopClock
 from service.admission.line import Line, Place
-from service.admission.rates import Load, Prediction, Rates
+from service.admission.load import Load, Prediction
+from service.admission.rates import Rates
 from service.admission.refusals import draining, no_room, outwaited, past_deadline, too_late
+from service.admission.run import Run
 from service.admission.slot import Slot, Ticket, Waiting
 from service.errors import ServiceError
 
@@ -98,7 +100,7 @@ class Admission:
         self._refuse_in_vain(ticket, prediction)
         if not self._line and self._fits(place):
             self._note(ticket.tenant, refused=False)
-            return self._grant(ticket, place, prediction)
+            return self._grant(ticket, place, prediction, self.clock.now())
         waiting = self._join(ticket, place, prediction)
         self._serve()
         try:
@@ -124,9 +126,10 @@ class Admission:
     def _place(self, load: Load) -> Place:
         """What a request takes; more answers than there are slots take all of them."""
         slots = min(load.n, max(1, self.slots))
-        tokens = load.prompt_tokens + load.n * load.output_tokens
         share = slots / max(1, self.slots)
-        return Place(slots, tokens, max(share, tokens / self.kv_tokens) if self.kv_tokens else share)
+        if self.kv_tokens:
+            share = max(share, load.tokens / self.kv_tokens)
+        return Place(slots, load.tokens, share)
 
     def _fits(self, place: Place) -> bool:
         """Whether it can go now. Alone, every request can: the budget has seen to it."""
@@ -212,18 +215,19 @@ class Admission:
                 self._remove(waiting)
             elif self._fits(waiting.place):
                 self._remove(waiting)
-                self.rates.waited(waiting.prediction.queue_s, self.clock.now() - waiting.since_s)
-                waiting.slot.set_result(self._grant(waiting.ticket, waiting.place, waiting.prediction))
+                slot = self._grant(waiting.ticket, waiting.place, waiting.prediction, waiting.since_s)
+                waiting.slot.set_result(slot)
             else:
                 return
 
-    def _grant(self, ticket: Ticket, place: Place, prediction: Prediction) -> Slot:
+    def _grant(self, ticket: Ticket, place: Place, prediction: Prediction, arrived_s: float) -> Slot:
+        self._numbers += 1
         self.held += 1
         self.held_slots += place.slots
         self.reserved_tokens += place.tokens
         self._granted_s = self.clock.now()
         self._line.serve(ticket.tenant, place.share)
-        run = self.rates.begin(ticket.load, prediction)
+        run = Run(self._numbers, ticket.load, self.rates, prediction, arrived_s)
         return Slot(run, lambda: self._take_back(place), prediction)
 
     def _take_back(self, place: Place) -> None:

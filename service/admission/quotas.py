@@ -48,12 +48,12 @@ class Quotas:
 
     async def standing(self, tenant: Tenant) -> dict[str, str]:
         """The `x-ratelimit-…` headers of a tenant, for responses without a visit."""
-        visit = Visit(self, tenant)
-        try:
-            await visit.look()
-            return visit.headers()
-        finally:
-            visit.close(None)
+        quota, usage = tenant.quota, self.minutes.usage
+        requests, tokens = quota.requests_per_minute, quota.tokens_per_minute
+        return _headers(
+            None if requests is None else await usage(f"{tenant.name}/requests", requests),
+            None if tokens is None else await usage(f"{tenant.name}/tokens", tokens),
+        )
 
     def settle(self, name: str, minute: int, amount: int) -> None:
         """Correct a count without making anybody wait for it."""
@@ -75,6 +75,8 @@ class Visit:
     def __init__(self, quotas: Quotas, tenant: Tenant) -> None:
         self._quotas = quotas
         self._tenant = tenant
+        self._requests_name = f"{tenant.name}/requests"
+        self._tokens_name = f"{tenant.name}/tokens"
         self._requests: Usage | None = None
         self._tokens: Usage | None = None
         self._counted = False
@@ -127,27 +129,9 @@ class Visit:
         else:  # closed while the store was asked
             self._quotas.settle(self._tokens_name, self._tokens.minute, -amount)
 
-    async def look(self) -> None:
-        """See what is left without using any."""
-        quota = self._tenant.quota
-        if quota.requests_per_minute is not None:
-            self._requests = await self._quotas.minutes.usage(self._requests_name, quota.requests_per_minute)
-        if quota.tokens_per_minute is not None:
-            self._tokens = await self._quotas.minutes.usage(self._tokens_name, quota.tokens_per_minute)
-
     def headers(self) -> dict[str, str]:
         """OpenAI's `x-ratelimit-…` headers, for the limits the tenant has."""
-        told = {"requests": self._requests, "tokens": self._tokens}
-        return {
-            f"x-ratelimit-{what}-{kind}": value
-            for kind, usage in told.items()
-            if usage is not None
-            for what, value in (
-                ("limit", str(usage.limit)),
-                ("remaining", str(usage.remaining)),
-                ("reset", _duration(usage.reset_s)),
-            )
-        }
+        return _headers(self._requests, self._tokens)
 
     def close(self, used_tokens: int | None) -> None:
         """The request is over; None: it was refused, and counts for nothing. Never waits; once is enough."""
@@ -166,13 +150,18 @@ class Visit:
         if not at_once[name]:
             del at_once[name]
 
-    @property
-    def _requests_name(self) -> str:
-        return f"{self._tenant.name}/requests"
 
-    @property
-    def _tokens_name(self) -> str:
-        return f"{self._tenant.name}/tokens"
+def _headers(requests: Usage | None, tokens: Usage | None) -> dict[str, str]:
+    return {
+        f"x-ratelimit-{what}-{kind}": value
+        for kind, usage in (("requests", requests), ("tokens", tokens))
+        if usage is not None
+        for what, value in (
+            ("limit", str(usage.limit)),
+            ("remaining", str(usage.remaining)),
+            ("reset", _duration(usage.reset_s)),
+        )
+    }
 
 
 def _seconds(wait_s: float) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from service.admission.rates import Prediction
+from service.admission.load import Prediction
 from service.errors import CapacityError, DeadlineExceeded, DeadlineUnreachable, Draining, Overloaded
 
 LONGEST_RETRY_S = 600

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from service.admission.clock import Timer
 from service.admission.line import Waiter
-from service.admission.rates import Load, Prediction, Run
+from service.admission.load import Load, Prediction
+from service.admission.run import Run
 
 
 @dataclass(frozen=True, slots=True)

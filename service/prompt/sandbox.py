@@ -191,6 +191,12 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         self.filters = filters_of(self.filters)
         self.globals |= {"raise_exception": raise_exception, "strftime_now": strftime_now}
 
+    def getattr(self, obj: Any, attribute: str) -> Any:
+        """As Jinja has it, without the exception inside for `message.role` and the like."""
+        if isinstance(obj, dict) and attribute in obj and not hasattr(obj, attribute):
+            return obj[attribute]
+        return super().getattr(obj, attribute)
+
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         if operator == "*" and _repeats(left, right) > LONGEST_REPEAT:
             raise SecurityError("the template repeats a text too often")

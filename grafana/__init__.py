@@ -1,0 +1,1 @@
+"""Dashboards as Python. `python -m grafana` writes the JSON that Grafana reads."""
