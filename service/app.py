@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -29,6 +30,8 @@ from service.web.probes import probes
 from service.web.refusal import handlers
 from service.web.routes import chat_routes
 from service.web.server import Server
+
+log = logging.getLogger(__name__)
 
 
 def create_app(settings: Settings, engine: Engine, renderer: Renderer, life: Life) -> FastAPI:
@@ -67,9 +70,27 @@ def create_app(settings: Settings, engine: Engine, renderer: Renderer, life: Lif
     )
     app.include_router(chat_routes(chat, observer, settings))
     app.include_router(counting_routes(chat, engine, renderer, settings))
-    app.include_router(probes(life, engine, metrics, settings.model_name))
+    app.include_router(probes(life, engine, renderer, metrics, settings.model_name))
     app.add_middleware(RequestId)
     return app
+
+
+def _renderer(settings: Settings, model: str) -> Renderer:
+    """The renderer reads the same tokenizer as the engine."""
+    args = settings.engine_args
+    renderer = Renderer.load(
+        model,
+        chat_template=settings.chat_template,
+        template_kwargs=settings.template_kwargs,
+        trust_remote_code=bool(args.get("trust_remote_code")),
+        revision=args.get("tokenizer_revision") or args.get("revision"),
+        tokenizer=args.get("tokenizer"),
+        cache_bytes=settings.piece_cache_bytes,
+        control_tokens=settings.control_tokens,
+    )
+    if not renderer.is_piecewise:
+        log.warning("this model's prompts are tokenized whole each time: long conversations cost more")
+    return renderer
 
 
 def run(settings: Settings, model: str, address: socket.socket, say: Callable[[str], None]) -> None:
@@ -78,7 +99,7 @@ def run(settings: Settings, model: str, address: socket.socket, say: Callable[[s
     Raises:
         StartError: the model could not be served, or the engine has died.
     """
-    renderer = Renderer.load(model, chat_template=settings.chat_template)
+    renderer = _renderer(settings, model)
     engine = VllmEngine(model, settings.engine_args, settings.max_model_len)
     life = Life()
 
@@ -89,6 +110,9 @@ def run(settings: Settings, model: str, address: socket.socket, say: Callable[[s
 
     server = Server(create_app(settings, engine, renderer, life), settings, life, engine, announce)
     say("starting the engine; this takes about half a minute")
-    uvloop.run(server.serve(sockets=[address]))
+    try:
+        uvloop.run(server.serve(sockets=[address]))
+    finally:
+        renderer.close()
     if server.failure is not None:
         raise StartError(str(server.failure)) from server.failure

@@ -60,6 +60,15 @@ class Settings(BaseSettings):
         "clamp", description="What happens to a wish for output over its limit: refused, or cut to it"
     )
     chat_template: Path | None = Field(None, description="Jinja file used in place of the model's template")
+    template_kwargs: dict[str, Any] = Field(
+        default_factory=dict, description="Arguments every rendering gives the template, as JSON or TOML"
+    )
+    control_tokens: Literal["text", "reject"] = Field(
+        "text", description="Control tokens that users type: plain characters, or a 400"
+    )
+    piece_cache_bytes: int = Field(
+        64 * 2**20, ge=2**20, description="Memory for pieces of prompts that are already tokenized, in bytes"
+    )
     engine_args: dict[str, Any] = Field(
         default_factory=dict, description="Any vLLM engine arguments, as JSON or a TOML table"
     )

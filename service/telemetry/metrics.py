@@ -45,6 +45,9 @@ class Metrics:
             "twophase_kv_reserved_tokens",
             "Cache tokens that admitted requests may still come to need",
         )
+        self._piece_cache = gauge(
+            registry, "twophase_piece_cache_bytes", "Memory of prompt pieces that are already tokenized"
+        )
         self._build = Info("twophase_build", "Versions of what runs", registry=registry)
         self._loop_lag_s = Histogram(
             "twophase_event_loop_lag_seconds",
@@ -77,6 +80,10 @@ class Metrics:
     def set_kv_reserved(self, tokens: int) -> None:
         """Cache tokens that admitted requests may still come to need."""
         self._kv_reserved.set(tokens)
+
+    def set_piece_cache(self, used_bytes: int) -> None:
+        """Show how much memory the known pieces of prompts take."""
+        self._piece_cache.set(used_bytes)
 
     def set_build(self, **versions: str) -> None:
         """Versions of what runs, by name of the part."""

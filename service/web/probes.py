@@ -12,10 +12,11 @@ from starlette.responses import JSONResponse, Response
 from service import __version__
 from service.chat.life import Life, Stage
 from service.engine.protocol import Engine
+from service.prompt.renderer import Renderer
 from service.telemetry.metrics import Metrics
 
 
-def probes(life: Life, engine: Engine, metrics: Metrics, model_name: str) -> APIRouter:
+def probes(life: Life, engine: Engine, renderer: Renderer, metrics: Metrics, model_name: str) -> APIRouter:
     """`/livez`, `/readyz` with its alias `/health`, `/metrics` and `/version`."""
     router = APIRouter(tags=["operations"])
 
@@ -48,6 +49,7 @@ def probes(life: Life, engine: Engine, metrics: Metrics, model_name: str) -> API
     async def metrics_page(request: Request) -> Response:
         if life.stage is Stage.OPEN:
             metrics.set_build(twophase=__version__, vllm=engine.facts.version, model=model_name)
+        metrics.set_piece_cache(renderer.cache_used_bytes)
         metrics.set_ready(life.stage is Stage.OPEN)
         metrics.set_draining(life.stage is Stage.DRAINING)
         accept = request.headers.get("accept", "")
