@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import socket
+import time
 from typing import Any
 
 import httpx
 import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
 
 from service.settings import Settings
 from tests.conftest import Serve, body
 from tests.serving import Running, running
-from tests.sizes import CHAT, GROUPED, Message, Reference, Sized, calling, probed, result, said
+from tests.sizes import CHAT, EXPLAIN, GROUPED, Message, Reference, Sized, calling, probed, result, said
 
 TALK: list[Message] = [
     {"role": "developer", "content": [{"type": "text", "text": "Be"}, {"type": "text", "text": "brief."}]},
@@ -285,6 +291,46 @@ class TestAllThatTakeABody:
         half = b'{"prompt": "\\ud83e", "messages": [{"role": "user", "content": "\\ud83e"}]}'
         broken = client.post(route, content=half, headers={"content-type": "application/json"})
         refused(broken, "invalid_json", None)
+
+
+NAMES = [
+    *("prompt", "messages", "tokens", "model", "add_special_tokens", "return_token_strs", "truncation"),
+    *("max_tokens", "n", "continue_final_message", "add_generation_prompt", "chat_template_kwargs"),
+]
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@examples(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(route=st.sampled_from(ROUTES), fields=st.dictionaries(st.sampled_from(NAMES), anything, max_size=3))
+def test_nothing_a_body_can_hold_is_an_internal_error(
+    client: httpx.Client, route: tuple[str, dict[str, Any]], fields: dict[str, Any]
+) -> None:
+    path, wish = route
+    raw = json.dumps({**wish, **fields}).encode("utf-8", "surrogatepass")
+    response = client.post(path, content=raw, headers={"content-type": "application/json"})
+    assert response.status_code in (200, 400, 404)
+    json.loads(response.content, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+
+
+@pytest.mark.parametrize("route", [CHAT, EXPLAIN, "/tokenize", "/detokenize"])
+def test_a_client_that_leaves_while_it_sends_is_no_error(
+    server: Running, caplog: pytest.LogCaptureFixture, route: str
+) -> None:
+    head = (
+        f"POST {route} HTTP/1.1\r\nHost: t\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n"
+    )
+    with socket.create_connection(("127.0.0.1", server.port), timeout=5) as wire:
+        wire.sendall(head.encode() + b'{"m')
+        time.sleep(0.1)
+    time.sleep(0.1)
+    with server.client() as client:
+        assert client.get("/livez").status_code == 200
+    assert server.life.in_flight == 0
+    assert [record for record in caplog.records if record.levelname in ("WARNING", "ERROR")] == []
 
 
 def test_nothing_is_counted_before_the_model_is_there(server: Running) -> None:

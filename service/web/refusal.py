@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from service.errors import (
@@ -60,6 +60,11 @@ async def invalid_query(request: Request, exc: Exception) -> Response:
     return render(InvalidValue(f"{name}: {first['msg']}.", param=name))
 
 
+async def client_left(request: Request, exc: Exception) -> Response:
+    """Handler for a client that left before its request was read: nothing is wrong, and nobody reads this."""
+    return Response(status_code=499)
+
+
 async def unexpected(request: Request, exc: Exception) -> Response:
     """Handler for everything else: the caller learns that it happened, the log learns what."""
     log.error("unexpected error on %s", request.url.path, exc_info=exc)
@@ -72,5 +77,6 @@ def handlers() -> Mapping[Any, Any]:
         ServiceError: service_error,
         HTTPException: framework_error,
         RequestValidationError: invalid_query,
+        ClientDisconnect: client_left,
         Exception: unexpected,
     }

@@ -1,0 +1,150 @@
+"""The traces of the whole service, received by a real collector over gRPC."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import httpx
+import pytest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
+
+from service.errors import EngineUnavailable
+from service.prompt.renderer import Renderer
+from service.settings import Settings
+from tests.conftest import body
+from tests.scripted import ScriptedEngine
+from tests.serving import Running, running
+from tests.telemetry.collector import GrpcCollector, grpc_collector
+
+CHAT = "/v1/chat/completions"
+TRACE = "11112222333344445555666677778888"
+CALLER = "aaaabbbbccccdddd"
+HEADERS = {"traceparent": f"00-{TRACE}-{CALLER}-01"}
+
+
+@pytest.fixture
+def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[GrpcCollector]:
+    """A collector that the service is told of before it starts."""
+    with grpc_collector() as (collector, port):
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{port}")
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
+        monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "100")
+        yield collector
+
+
+@pytest.fixture
+def server(
+    collector: GrpcCollector, settings: Settings, engine: ScriptedEngine, renderer: Renderer
+) -> Iterator[Running]:
+    """The service, exporting to the collector."""
+    with running(settings, engine, renderer) as server:
+        yield server
+
+
+def tree(collector: GrpcCollector, count: int) -> dict[str, Span]:
+    """The spans of one request by name, after checking that they are one contiguous, ended tree."""
+    spans = collector.wait_for(count)
+    assert len(spans) == count, [span.name for span in spans]
+    by_name = {span.name: span for span in spans}
+    by_id = {span.span_id: span for span in spans}
+    for span in spans:
+        assert 0 < span.start_time_unix_nano <= span.end_time_unix_nano
+        assert abs(span.start_time_unix_nano / 1e9 - time.time()) < 60
+        parent = by_id.get(span.parent_span_id)
+        if parent is not None:
+            assert parent.start_time_unix_nano <= span.start_time_unix_nano
+            assert span.end_time_unix_nano <= parent.end_time_unix_nano
+    return by_name
+
+
+def under(spans: dict[str, Span], parent: str) -> list[str]:
+    """The names of a span's children, by time, after checking that nothing lies between them."""
+    children = sorted(
+        (span for span in spans.values() if span.parent_span_id == spans[parent].span_id),
+        key=lambda span: (span.start_time_unix_nano, span.end_time_unix_nano),
+    )
+    for one, next_one in zip(children, children[1:], strict=False):
+        assert one.end_time_unix_nano == next_one.start_time_unix_nano
+    return [span.name for span in children]
+
+
+def attributes(span: Span) -> dict[str, object]:
+    """A span's attributes as plain values."""
+    return {item.key: getattr(item.value, str(item.value.WhichOneof("value"))) for item in span.attributes}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_answer_is_one_tree_below_its_caller(
+    client: httpx.Client, collector: GrpcCollector, stream: bool
+) -> None:
+    assert client.post(CHAT, json=body(stream=stream), headers=HEADERS).status_code == 200
+    spans = tree(collector, 7)
+    root, chat = spans[f"POST {CHAT}"], spans["chat smollm2-135m-instruct"]
+    assert {span.trace_id.hex() for span in spans.values()} == {TRACE}
+    assert root.parent_span_id.hex() == CALLER and root.kind == Span.SPAN_KIND_SERVER
+    assert chat.parent_span_id == root.span_id and chat.kind == Span.SPAN_KIND_INTERNAL
+    assert under(spans, chat.name) == ["render", "admission", "queue", "prefill", "decode"]
+    assert root.status.code == Status.STATUS_CODE_UNSET
+
+
+def test_attributes_name_operation_and_tokens_and_never_the_text(
+    client: httpx.Client, collector: GrpcCollector
+) -> None:
+    secret = "the heron's password"
+    client.post(CHAT, json=body(messages=[{"role": "user", "content": secret}]))
+    spans = tree(collector, 7)
+    chat = attributes(spans["chat smollm2-135m-instruct"])
+    assert chat["gen_ai.operation.name"] == "chat"
+    assert chat["gen_ai.usage.output_tokens"] == 4
+    assert not any(secret in str(span) or "word word" in str(span) for span in spans.values())
+
+
+def test_without_a_caller_each_request_is_a_trace_of_its_own(
+    client: httpx.Client, collector: GrpcCollector
+) -> None:
+    for _ in range(2):
+        client.post(CHAT, json=body())
+    spans = collector.wait_for(14)
+    assert len({span.trace_id for span in spans}) == 2
+    assert sum(not span.parent_span_id for span in spans) == 2
+
+
+def test_a_refused_request_has_an_ended_tree_and_is_no_error_of_ours(
+    client: httpx.Client, collector: GrpcCollector
+) -> None:
+    assert client.post(CHAT, json=body(max_tokens=0), headers=HEADERS).status_code == 400
+    root = tree(collector, 1)[f"POST {CHAT}"]
+    assert root.status.code == Status.STATUS_CODE_UNSET
+    assert attributes(root)["http.response.status_code"] == 400
+
+
+def test_a_failed_request_has_an_ended_tree_up_to_where_it_failed(
+    client: httpx.Client, collector: GrpcCollector, engine: ScriptedEngine
+) -> None:
+    engine.script("half ", 0.05, EngineUnavailable("The engine has stopped; try again later."))
+    client.post(CHAT, json=body(stream=True), headers=HEADERS)
+    spans = tree(collector, 7)
+    assert spans[f"POST {CHAT}"].status.code == Status.STATUS_CODE_ERROR
+    assert under(spans, "chat smollm2-135m-instruct")[-1] == "decode"
+
+
+def test_an_abandoned_request_has_an_ended_tree_and_is_no_error(
+    client: httpx.Client, collector: GrpcCollector, engine: ScriptedEngine
+) -> None:
+    engine.script(30.0, "never")
+    with client.stream("POST", CHAT, json=body(stream=True), headers=HEADERS):
+        pass
+    spans = tree(collector, 5)
+    chat = "chat smollm2-135m-instruct"
+    assert under(spans, chat) == ["render", "admission", "queue_or_prefill"]
+    assert spans[f"POST {CHAT}"].status.code == Status.STATUS_CODE_UNSET
+
+
+def test_the_last_spans_are_sent_before_the_service_ends(
+    server: Running, client: httpx.Client, collector: GrpcCollector
+) -> None:
+    client.post(CHAT, json=body())
+    server.server.should_exit = True
+    server.thread.join(20)
+    assert len(collector.spans) == 7
