@@ -27,9 +27,10 @@ class Outcome:
     ttft_s: list[float]
     cpu_s: float  # of the front end's process alone
     peak_mb: float
+    client_waited_s: float  # for a CPU: time by which its clock may be late; 0 where there is no client
 
 
-def outcome(timings: Sequence[Timing], tokens: int, used: Used) -> Outcome:
+def outcome(timings: Sequence[Timing], tokens: int, used: Used, *, client_waited_s: float = 0.0) -> Outcome:
     """Of requests that were answered with `tokens` tokens each."""
     return Outcome(
         requests=len(timings),
@@ -38,4 +39,5 @@ def outcome(timings: Sequence[Timing], tokens: int, used: Used) -> Outcome:
         ttft_s=sorted((timing.first or timing.ended) - timing.sent for timing in timings),
         cpu_s=used.cpu_s,
         peak_mb=used.peak_mb,
+        client_waited_s=client_waited_s,
     )

@@ -59,5 +59,5 @@ class Shown:
         return (
             f"{sample.shape:>11}  {self._labels[sample.contestant]:<14} {cost}, "
             f"TTFT {sample.ttft_p50_ms:.0f}/{sample.ttft_p99_ms:.0f} ms  "
-            f"[others {sample.others:.0%}, load {sample.load:.1f}]"
+            f"[others {sample.others:.0%}, client late {sample.client_late:.0%}, load {sample.load:.1f}]"
         )

@@ -58,10 +58,12 @@ def disturbance(results: Results) -> str:
     worst = most_disturbed(results.samples) * 100
     repeated = len({sample.turn for sample in results.disturbed})
     load = f"load average {loads.median:.1f} ({loads.low:.1f} to {loads.high:.1f})"
+    late = max(sample.client_late for sample in results.samples) * 100
     cut = "" if results.complete else " The time was up before the last round."
     return (
         f"Other programs took at most {worst:.0f} % of the machine during a turn that counts; "
-        f"{repeated} disturbed turns were repeated; {load}.{cut}"
+        f"{repeated} disturbed turns were repeated; {load}; "
+        f"the client itself waited for a CPU at most {late:.0f} % of a turn.{cut}"
     )
 
 

@@ -28,6 +28,7 @@ class Sample:
     ttft_p99_ms: float
     peak_mb: float  # of the front end's process
     others: float  # share of the machine that other programs took meanwhile
+    client_late: float  # share of the turn that the client's own process had to wait for a CPU
     load: float  # the system's load average as the turn began
 
     def value(self, measure: Measure) -> float:
@@ -72,6 +73,7 @@ def sample(contestant: str, shape: str, turn: int, outcome: Outcome, others: flo
         ttft_p99_ms=quantile(outcome.ttft_s, 0.99) * 1e3,
         peak_mb=outcome.peak_mb,
         others=others,
+        client_late=outcome.client_waited_s / outcome.seconds,
         load=load,
     )
 

@@ -1,4 +1,4 @@
-"""The command line: serve and model."""
+"""The command line: serve, model and key."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from service import __version__
+from service.admission.keys import new_key
 from service.engine.embedded import ModelUnavailable, prepare
 from service.errors import StartError
 from service.settings import Settings, load
@@ -49,6 +50,20 @@ def model(settings: Settings, options: argparse.Namespace) -> None:
     """Prepare the embedded model; say where it is and how big."""
     prepared = prepare(settings.cache, _say, verify=options.verify)
     print(f"{prepared.path}  {prepared.size_bytes / 1e6:.0f} MB")
+
+
+def key(settings: Settings, options: argparse.Namespace) -> None:
+    """Make an API key for a tenant: shown once, with the table for the tenants file.
+
+    Raises:
+        StartError: no tenant can have that name.
+    """
+    try:
+        made = new_key(options.name)
+    except ValueError as exc:
+        raise StartError(str(exc)) from None
+    print(f"# The key, shown this once: {made.key}\n# For the file that TWOPHASE_TENANTS_FILE names:\n")
+    print(made.table, end="")
 
 
 def _model(settings: Settings) -> str:
@@ -93,6 +108,10 @@ def _parser() -> argparse.ArgumentParser:
     preparing = commands.add_parser("model", help="prepare the embedded model", description=model.__doc__)
     preparing.add_argument("--verify", action="store_true", help="compare every byte, not only the sizes")
     preparing.set_defaults(run=model)
+
+    making = commands.add_parser("key", help="make an API key for a tenant", description=key.__doc__)
+    making.add_argument("name", help="the tenant's name")
+    making.set_defaults(run=key)
     return parser
 
 

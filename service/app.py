@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
 import uvloop
 from fastapi import FastAPI
 from prometheus_client import REGISTRY, CollectorRegistry
 
 from service import __version__
+from service.admission.admission import Admission, Terms
+from service.admission.counts import Counts
+from service.admission.quotas import Quotas
+from service.admission.tenants import Tenants
 from service.chat.life import Life
 from service.chat.service import Chat
 from service.chat.watch import Watch
@@ -24,9 +30,10 @@ from service.settings import Settings
 from service.telemetry.metrics import Metrics
 from service.telemetry.observer import Observer
 from service.telemetry.traces import traces_from_environment
+from service.web.authenticate import Authenticate
 from service.web.counting import counting_routes
 from service.web.middleware import RequestId
-from service.web.probes import probes
+from service.web.probes import Gauges, probes
 from service.web.refusal import handlers
 from service.web.routes import chat_routes
 from service.web.server import Server
@@ -34,28 +41,48 @@ from service.web.server import Server
 log = logging.getLogger(__name__)
 
 
-def create_app(settings: Settings, engine: Engine, renderer: Renderer, life: Life) -> FastAPI:
-    """The ASGI application. It answers at once, with `not_ready` until the engine has started."""
-    traces = traces_from_environment(__version__)
-    metrics = Metrics(
-        CollectorRegistry(),
-        slo_ttft_s=settings.slo_ttft_ms / 1000,
-        ledger=traces.ledger,
-        engine_registries=[REGISTRY],
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What the app is made of, and what a server needs to know beside it."""
+
+    app: FastAPI
+    life: Life
+    chat: Chat
+    tenants: Tenants
+    admission: Admission
+
+
+def build(settings: Settings, engine: Engine, renderer: Renderer) -> Parts:
+    """The ASGI application and its parts. It answers at once, with `not_ready` until the engine has started.
+
+    Raises:
+        StartError: the tenants file or the tracing variables cannot be used.
+    """
+    life = Life()
+    tenants = Tenants(settings.tenants_file)
+    quotas = Quotas(Counts(settings.quota_store.get_secret_value()))
+    admission = Admission(
+        Terms(
+            max_waiting=settings.max_waiting,
+            max_wait_s=settings.max_wait_s,
+            slo_ttft_s=settings.slo_ttft_ms / 1000,
+            shadow=settings.deadline_mode == "shadow",
+        )
     )
-    observer = Observer(metrics, traces)
-    chat = Chat(settings, engine, renderer, life)
+    observer = _observer(settings, tenants)
+    chat = Chat(settings, engine, renderer, life, quotas, admission)
     watch = Watch(engine, life, settings.hang_s, chat.end_all)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         observer.start()
-        living = asyncio.create_task(life.start(engine.start, watch.start))
+        living = asyncio.create_task(life.start(engine.start, chat.start, watch.start))
         yield
-        life.drain()
+        chat.drain()
         await asyncio.wait({living})  # an engine half started would leave processes behind
         watch.stop()
         await engine.aclose()
+        await quotas.aclose()
         await observer.aclose()
 
     app = FastAPI(
@@ -68,11 +95,26 @@ def create_app(settings: Settings, engine: Engine, renderer: Renderer, life: Lif
         docs_url=None,  # both pages load scripts from other hosts
         redoc_url=None,
     )
+    gauges = Gauges(life, engine, renderer, admission, observer.metrics, settings.model_name)
     app.include_router(chat_routes(chat, observer, settings))
     app.include_router(counting_routes(chat, engine, renderer, settings))
-    app.include_router(probes(life, engine, renderer, metrics, settings.model_name))
+    app.include_router(probes(gauges))
+    # The last one added is the outermost.
+    app.add_middleware(Authenticate, tenants=tenants, public_metrics=settings.public_metrics)
     app.add_middleware(RequestId)
-    return app
+    return Parts(app, life, chat, tenants, admission)
+
+
+def _observer(settings: Settings, tenants: Tenants) -> Observer:
+    traces = traces_from_environment(__version__)
+    metrics = Metrics(
+        CollectorRegistry(),
+        slo_ttft_s=settings.slo_ttft_ms / 1000,
+        tenants=tenants.names,
+        ledger=traces.ledger,
+        engine_registries=[REGISTRY],
+    )
+    return Observer(metrics, traces)
 
 
 def _renderer(settings: Settings, model: str) -> Renderer:
@@ -101,14 +143,15 @@ def run(settings: Settings, model: str, address: socket.socket, say: Callable[[s
     """
     renderer = _renderer(settings, model)
     engine = VllmEngine(model, settings.engine_args, settings.max_model_len)
-    life = Life()
+    parts = build(settings, engine, renderer)
+    signal.signal(signal.SIGHUP, lambda *_: parts.tenants.reload())
 
     def announce() -> None:
         host, port = address.getsockname()[:2]
         window = engine.facts.context_window
         say(f"ready: {settings.model_name} at http://{host}:{port} (window {window} tokens; Ctrl-C stops it)")
 
-    server = Server(create_app(settings, engine, renderer, life), settings, life, engine, announce)
+    server = Server(parts.app, settings, parts.life, engine, parts.chat.drain, announce)
     say("starting the engine; this takes about half a minute")
     try:
         uvloop.run(server.serve(sockets=[address]))

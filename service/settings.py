@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -72,6 +72,26 @@ class Settings(BaseSettings):
     engine_args: dict[str, Any] = Field(
         default_factory=dict, description="Any vLLM engine arguments, as JSON or a TOML table"
     )
+    tenants_file: Path | None = Field(
+        None, description="TOML file of tenants, their keys and limits; read again on SIGHUP"
+    )
+    cache_secret: SecretStr | None = Field(
+        None, description="Secret that keeps tenants' prefix caches apart; by default a new one at each start"
+    )
+    public_metrics: bool = Field(False, description="Show `/metrics` without a key")
+    quota_store: SecretStr = Field(
+        SecretStr("memory://"), description="Redis URL where replicas count tenants' minutes together"
+    )
+    max_running: int | None = Field(
+        None, ge=1, description="Answers in the engine at once; by default as many as it takes"
+    )
+    max_waiting: int | None = Field(
+        None, ge=0, description="Requests that may wait for a slot; by default as many as can run"
+    )
+    max_wait_s: float = Field(30, gt=0, description="Longest wait for a slot")
+    deadline_mode: Literal["enforce", "shadow"] = Field(
+        "enforce", description="Whether predictions refuse requests or are only counted"
+    )
     allow_anonymous: bool = Field(False, description="Serve other machines without API keys")
     strict: bool = Field(False, description="Refuse request fields nobody knows, in place of ignoring them")
     max_n: int = Field(8, ge=1, le=128, description="Largest `n` (answers per request)")
@@ -101,10 +121,11 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _public_only_with_intent(self) -> Self:
-        if not (self.allow_anonymous or _is_loopback(self.host)):
+        if not (self.allow_anonymous or self.tenants_file or _is_loopback(self.host)):
             raise ValueError(
                 f"host {self.host} can be reached from other machines and there are no API keys; "
-                f"set {PREFIX}ALLOW_ANONYMOUS=1 if everybody there may use this service"
+                f"name keys in {PREFIX}TENANTS_FILE, or set {PREFIX}ALLOW_ANONYMOUS=1 if everybody there may "
+                "use this service"
             )
         return self
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import httpx
 import uvloop
 
-from service.app import create_app
+from service.app import Parts, build
 from service.chat.life import Life
 from service.engine.protocol import Engine
 from service.prompt.renderer import Renderer
@@ -27,10 +27,15 @@ class Running:
     url: str
     port: int
     server: Server
-    life: Life
+    parts: Parts
     renderer: Renderer
     loop: asyncio.AbstractEventLoop
     thread: threading.Thread
+
+    @property
+    def life(self) -> Life:
+        """The service's stage, and how many answers are under way."""
+        return self.parts.life
 
     def client(self, **options: object) -> httpx.Client:
         """A new client of this server."""
@@ -48,16 +53,12 @@ def running(
     box: list[Running] = []
 
     async def serve() -> None:
-        life = Life()
-        app = create_app(settings, engine, renderer, life)
-        server = Server(app, settings, life, engine, ready.set)
-        port = address.getsockname()[1]
+        parts = build(settings, engine, renderer)
+        server = Server(parts.app, settings, parts.life, engine, parts.chat.drain, ready.set)
         loop = asyncio.get_running_loop()
-        box.append(
-            Running(
-                f"http://127.0.0.1:{port}", port, server, life, renderer, loop, threading.current_thread()
-            )
-        )
+        port = address.getsockname()[1]
+        url = f"http://127.0.0.1:{port}"
+        box.append(Running(url, port, server, parts, renderer, loop, threading.current_thread()))
         started.set()
         await server.serve(sockets=[address])
 

@@ -133,7 +133,7 @@ def refused(response: httpx.Response, code: str, *figures: int, param: str = "me
 
 
 @contextmanager
-def probed(server: Running, within_s: float = 2) -> Iterator[None]:
+def probed(server: Running, within_s: float = 5) -> Iterator[None]:
     """While the block runs, `/livez` answers 200 again and again, never `within_s` apart."""
     waits: list[float] = []
     over = threading.Event()
@@ -141,15 +141,11 @@ def probed(server: Running, within_s: float = 2) -> Iterator[None]:
     def probe() -> None:
         with server.client() as client:
             last = time.monotonic()  # from answer to answer: what halts the server halts this thread as well
-            while not over.is_set():
-                if client.get("/livez").status_code != 200:
-                    break
-                waits.append(time.monotonic() - last)
+            while not (waits and over.is_set()):
+                alive = client.get("/livez").status_code == 200
+                waits.append(time.monotonic() - last if alive else float("inf"))
                 last = time.monotonic()
                 over.wait(0.02)
-            else:
-                return
-        waits.append(float("inf"))
 
     thread = threading.Thread(target=probe)
     thread.start()

@@ -168,7 +168,6 @@ def test_an_integer_of_four_hundred_digits_is_named(client: httpx.Client) -> Non
         ({"structured_outputs": {"regex": "a"}}, "structured_outputs", "unsupported_parameter"),
         ({"guided_regex": "[a-"}, "guided_regex", "unsupported_parameter"),
         ({"reasoning_effort": "high"}, "reasoning_effort", "unsupported_parameter"),
-        ({"priority": 1}, "priority", "unsupported_parameter"),
         ({"store": True}, "store", "unsupported_parameter"),
         ({"chat_template": "{{ 7 * 7 }}"}, "chat_template", "invalid_template"),
         ({"stream_options": {"include_usage": True}}, "stream_options", "invalid_value"),

@@ -255,8 +255,9 @@ def test_an_answer_takes_as_long_streamed_as_whole_and_its_first_token_comes_out
     with ThreadPoolExecutor(2) as pool:
         stream, total = pool.submit(streamed), pool.submit(whole)
     first, last = stream.result()
-    assert 0.8 <= first < 1.8
-    assert 7.9 <= last < 11 and 7.9 <= total.result() < 11
+    # Never earlier; how much later says only how busy the machine is.
+    assert 0.8 <= first < 4
+    assert 7.9 <= last < 20 and 7.9 <= total.result() < 20
 
 
 def _answered(

@@ -10,15 +10,15 @@ from typing import cast
 
 from fastapi.routing import APIRoute
 from prometheus_client import CollectorRegistry
+from pydantic import SecretStr
 
 from service import __version__, errors
-from service.app import create_app
+from service.app import build
 from service.budget.ask import Ask
 from service.budget.kv import kv_cost
 from service.budget.limits import Allowance, in_force
 from service.budget.pace import Pace
 from service.budget.plan import plan
-from service.chat.life import Life
 from service.errors import ContextLengthExceeded, ServiceError
 from service.prompt.renderer import Renderer
 from service.settings import PREFIX, Settings
@@ -26,7 +26,7 @@ from service.telemetry.metrics import Metrics
 from tests.scripted import ScriptedEngine
 
 ROOT = Path(__file__).parent.parent
-LAYERS = ("web", "chat", "telemetry", "prompt", "budget", "engine")
+LAYERS = ("web", "chat", "admission", "telemetry", "prompt", "budget", "engine")
 
 
 def tables() -> list[tuple[Path, str, list[str]]]:
@@ -44,7 +44,7 @@ def tables() -> list[tuple[Path, str, list[str]]]:
 
 def _routes() -> Iterator[str]:
     renderer = cast(Renderer, None)  # routes are declared without one
-    app = create_app(Settings(), ScriptedEngine(), renderer, Life())
+    app = build(Settings(), ScriptedEngine(), renderer).app
     for route in app.routes:
         if isinstance(route, APIRoute):
             method = next(iter(sorted(route.methods - {"HEAD"})))
@@ -65,6 +65,8 @@ def _errors() -> Iterator[str]:
 def _settings() -> Iterator[str]:
     for name, field in Settings.model_fields.items():
         default = field.get_default(call_default_factory=True)
+        if isinstance(default, SecretStr):
+            default = default.get_secret_value()
         shown = "" if default is None or default == {} else f"`{default}`"
         yield f"| `{PREFIX}{name.upper()}` | {shown} | {field.description} |"
 

@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from service.budget.plan import Budget
 from service.chat.answer import Answer
+from service.chat.holding import Holding
 from service.engine.protocol import Delta, Generation
 from service.errors import InvalidValue
 from service.telemetry.metrics import Metrics
@@ -34,7 +35,7 @@ def answer(model: str = "m", n: int = 1) -> Answer:
     observation = Observer(Metrics(CollectorRegistry()), Traces()).open("req-1", [], model=model)
     observation.record.n = n
     observation.record.submitted(n)
-    return Answer(budget, NoGeneration(), observation, lambda left: None)
+    return Answer(budget, NoGeneration(), observation, Holding(lambda: None))
 
 
 def events(raw: bytes) -> list[Any]:

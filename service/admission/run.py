@@ -5,8 +5,9 @@ from __future__ import annotations
 from service.admission.load import Load, Prediction
 from service.admission.rates import Rates
 
-FIRST_STEPS = 4  # after so many a stream tells its pace for the first time; fewer say little
-MARK_STEPS = 8  # and then again each time it has made so many
+LEAST_STEPS = 4  # after so many a stream tells its pace for the first time; fewer say little
+SURE_STEPS = 8  # a pace over fewer is a weaker sample
+MOST_STEPS = 32  # it tells again each time it has doubled, or has made so many more
 
 
 class Run:
@@ -26,7 +27,7 @@ class Run:
         self._to_read = rates.uncached(load)
         self._read_before = rates.to_read
         self._tokens = 0
-        self._next_mark = 0
+        self._next_mark = 0.0  # tokens
         self._marked_s, self._marked_company, self._marked_tokens = now, rates.company, 0
         rates.running += load.n
         rates.to_read += self._to_read
@@ -55,15 +56,15 @@ class Run:
     def _at_mark(self, cached_tokens: int) -> None:
         rates, n = self._rates, self._load.n
         now = rates.tick()
-        first = self._next_mark == 0
-        if first:
+        if self._next_mark:
+            self._learn_pace(now)
+        else:
             self._has_read()
             self._learn_prefill(now, cached_tokens)
-        else:
-            self._learn_pace(now)
         self._marked_s, self._marked_company, self._marked_tokens = now, rates.company, self._tokens
-        self._next_mark = self._tokens + n * (FIRST_STEPS if first else MARK_STEPS)
-        rest = rates.lengths.rest(self._tokens / n, self._load.output_tokens)
+        made = self._tokens / n
+        self._next_mark = self._tokens + n * min(MOST_STEPS, max(LEAST_STEPS, made))
+        rest = rates.lengths.rest(made, self._load.output_tokens)
         self._end = rates.horizon.move(self._number, self._end, rest)
 
     def _has_read(self) -> None:
@@ -85,6 +86,6 @@ class Run:
     def _learn_pace(self, now: float) -> None:
         steps = (self._tokens - self._marked_tokens) / self._load.n
         seconds = now - self._marked_s
-        if steps >= FIRST_STEPS and seconds > 0:
+        if steps >= LEAST_STEPS and seconds > 0:
             beside = (self._rates.company - self._marked_company) / seconds
-            self._rates.pace.add(seconds / steps, beside, weight=steps / MARK_STEPS)
+            self._rates.pace.add(seconds / steps, beside, weight=min(1.0, steps / SURE_STEPS))

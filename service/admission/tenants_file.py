@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from service.admission.keys import NAME, NAME_RULE
+from service.admission.keys import KEY_BYTES, KEY_PREFIX, NAME, NAME_RULE
 from service.admission.tenant import ANONYMOUS_NAME, Quota, Right, Tenant
 from service.budget.limits import Allowance, InputPolicy, OutputPolicy
 from service.errors import StartError, shown
@@ -73,15 +73,15 @@ def parse_tenants(text: str) -> list[Holder]:
 
 def _sha256(value: str) -> str:
     if not SHA256_HEX.fullmatch(value):
-        raise ValueError(
-            "is no SHA-256 (64 hexadecimal digits); `twophase key NAME` prints the line to write"
-        )
+        raise ValueError("holds no SHA-256 in 64 hexadecimal digits; `twophase key NAME` prints the line")
     return value.lower()
 
 
 def _name(value: str) -> str:
     if not NAME.fullmatch(value):
         raise ValueError(NAME_RULE)
+    if value.startswith(KEY_PREFIX) and len(value) > KEY_BYTES:  # names are in metrics and logs
+        raise ValueError("looks like an API key, and is no place for one")
     return value
 
 
@@ -134,7 +134,7 @@ def _row(number: int, table: Any, faults: list[str]) -> _Row | None:
         return _Row.model_validate(table)
     except ValidationError as exc:
         name = table.get("name") if isinstance(table, dict) else None
-        known = isinstance(name, str) and NAME.fullmatch(name)
+        known = isinstance(name, str) and NAME.fullmatch(name) and not name.startswith(KEY_PREFIX)
         who = f"tenant {number} ({name})" if known else f"tenant {number}"
         faults += [f"{who}: {_sentence(error)}" for error in exc.errors(include_input=False)]
         return None

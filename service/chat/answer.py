@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from service.budget.plan import Budget
+from service.chat.holding import Holding
 from service.engine.protocol import Delta, Generation, Sink
-from service.errors import ServiceError
+from service.errors import DeadlineExceeded, ServiceError
 from service.telemetry.observer import Observation
 
 
@@ -30,19 +32,22 @@ class Answer(Sink):
         budget: Budget,
         generation: Generation,
         observation: Observation,
-        leave: Callable[[Answer], None],
+        holding: Holding,
+        deadline_s: float | None = None,
     ) -> None:
         self.id = f"chatcmpl-{uuid.uuid4().hex}"
         self.created = int(time.time())
         self.budget = budget
+        self.holding = holding
         self.observation = observation
         self.record = observation.record
         self.record.response_id = self.id
+        self._wrote = holding.slot.wrote if holding.slot is not None else None
         self._unfinished = self.record.n
         self._generation = generation
-        self._leave = leave
         self._closed = False
         self._sink: Sink | None = None
+        self._alarm = None if deadline_s is None else _alarm(deadline_s, self._out_of_time)
 
     @property
     def model(self) -> str:
@@ -54,6 +59,11 @@ class Answer(Sink):
         """How many choices there are."""
         return self.record.n
 
+    @property
+    def quota_headers(self) -> dict[str, str]:
+        """What is left of the tenant's minute."""
+        return {} if self.holding.visit is None else self.holding.visit.headers()
+
     def listen(self, sink: Sink) -> None:
         """Hand every delta, from the first, to `sink`."""
         self._sink = sink
@@ -61,6 +71,8 @@ class Answer(Sink):
 
     def put(self, delta: Delta) -> None:
         self.record.saw(delta)
+        if self._wrote is not None:
+            self._wrote(len(delta.token_ids), delta.clock.cached_tokens if delta.clock is not None else 0)
         if delta.finish is not None:
             self._unfinished -= 1
         if self._sink is not None:
@@ -89,7 +101,16 @@ class Answer(Sink):
             return
         self._closed = True
         self._sink = None
+        if self._alarm is not None:
+            self._alarm.cancel()
         if not self.complete:
             self._generation.abort()
-        self._leave(self)
+        self.holding.close(self.budget.prompt_tokens + self.record.output_tokens, complete=self.complete)
         self.observation.close()
+
+    def _out_of_time(self) -> None:
+        self.fail(DeadlineExceeded("The request's own deadline has passed before its answer was complete."))
+
+
+def _alarm(deadline_s: float, ring: Callable[[], None]) -> asyncio.TimerHandle:
+    return asyncio.get_running_loop().call_later(max(0.0, deadline_s - time.monotonic()), ring)

@@ -47,6 +47,7 @@ class ChatRequest(BaseModel):
     max_tokens: Count | None = None
     max_completion_tokens: Count | None = None
     n: Annotated[int, Field(ge=1)] | None = None
+    priority: Annotated[int, Field(ge=-(2**31), le=2**31 - 1)] | None = None  # lower goes first
     truncation: Literal["disabled", "auto"] | None = None  # the input policy, for this request
 
     stream: bool | None = None
@@ -143,7 +144,6 @@ UNHONOURED: Mapping[str, tuple[object, ...]] = {
     "logprobs": (None, False),
     "modalities": (None, ["text"]),
     "prediction": (None,),
-    "priority": (None, 0),
     "prompt_logprobs": (None,),
     "reasoning_effort": (None, "none"),
     "response_format": (None, {"type": "text"}),

@@ -8,15 +8,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from service.admission.admission import Admission
+from service.admission.load import Load
+from service.admission.quotas import Quotas, Visit
+from service.admission.slot import Slot, Ticket
+from service.admission.tenant import Tenant
 from service.budget.ask import Ask
 from service.budget.fit import fit
 from service.budget.kv import kv_cost
 from service.budget.limits import Allowance, in_force
 from service.budget.plan import Budget
 from service.chat.answer import Answer
+from service.chat.caller import Caller
 from service.chat.explain import Explanation
+from service.chat.holding import Holding
 from service.chat.life import Life
 from service.chat.request import ChatRequest
+from service.chat.salt import Salt
 from service.engine.protocol import Engine, Work
 from service.engine.sampling import check_sampling
 from service.errors import ModelNotFound, ServiceError, shown
@@ -29,14 +37,25 @@ from service.telemetry.observer import Observation
 class Chat:
     """Opens answers. Everything that can refuse a request does so before `open` returns."""
 
-    def __init__(self, settings: Settings, engine: Engine, renderer: Renderer, life: Life) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        engine: Engine,
+        renderer: Renderer,
+        life: Life,
+        quotas: Quotas,
+        admission: Admission,
+    ) -> None:
         self.model_name = settings.model_name
         self._settings = settings
         self._engine = engine
         self._renderer = renderer
         self._life = life
+        self._quotas = quotas
+        self._admission = admission
         self._answers: set[Answer] = set()
         self._since = int(time.time())
+        self._salt = Salt(settings.cache_secret)
         self._allowance = Allowance(
             settings.max_input_tokens,
             settings.max_output_tokens,
@@ -44,48 +63,60 @@ class Chat:
             settings.output_policy,
         )
 
-    async def open(self, request: ChatRequest, observation: Observation) -> Answer:
-        """Start answering. The caller owns the answer and closes it; when refused, its observation.
+    async def start(self) -> None:
+        """Open the slots of an engine that runs."""
+        facts = self._engine.facts
+        self._admission.open(self._settings.max_running or facts.max_running, facts.kv_capacity_tokens)
+
+    async def open(self, request: ChatRequest, caller: Caller, observation: Observation) -> Answer:
+        """Start answering. Whoever called owns the answer and closes it; when refused, its observation.
 
         Raises:
             ServiceError: the request is refused; nothing is held any more.
         """
         record = observation.record
-        record.stream, record.n = bool(request.stream), request.n or 1
+        record.stream, record.n, record.tenant = bool(request.stream), request.n or 1, caller.tenant.name
         self._life.enter()
+        holding = Holding(self._life.leave)
         try:
-            self._check_model(request.model)
-            prompt, record.budget = await self.fit(request)
+            self._check(request, caller.tenant)
+            holding.visit = await self._quotas.enter(caller.tenant)
+            prompt, record.budget = budgeted = await self.fit(request, caller.tenant)
+            work = self._work(request, caller.tenant, *budgeted)
             record.rendered_s = time.monotonic()
-            work = self._work(request, prompt.token_ids, record.budget.max_output_tokens)
+            holding.slot = await self._admit(work, caller, holding.visit)
             record.admitted_s = time.monotonic()
             generation = await self._engine.generate(work)
         except BaseException:
-            self._life.leave()
+            holding.close()
             raise
         record.submitted(work.n)
-        answer = Answer(record.budget, generation, observation, self._left)
+        answer = Answer(record.budget, generation, observation, holding, caller.deadline_s)
         self._answers.add(answer)
+        holding.at_close(lambda: self._answers.discard(answer))
         return answer
 
     def end_all(self, error: ServiceError) -> None:
-        """End every answer under way, with this error."""
+        """End every answer under way, and the waiting for one, with this error."""
+        self._admission.dismiss(lambda: error)
         for answer in tuple(self._answers):
             answer.fail(error)
 
-    def _left(self, answer: Answer) -> None:
-        self._answers.discard(answer)
-        self._life.leave()
+    def drain(self) -> None:
+        """Take nothing new; whoever waits for a slot is told so."""
+        self._life.drain()
+        self._admission.drain()
 
-    async def explain(self, request: ChatRequest) -> Explanation:
+    async def explain(self, request: ChatRequest, tenant: Tenant) -> Explanation:
         """What `open` would hand to the engine, and why.
 
         Raises:
             ServiceError: `open` would refuse the request, with the same error.
         """
         with self.dry_run(request.model):
-            prompt, budget = await self.fit(request)
-            self._work(request, prompt.token_ids, budget.max_output_tokens)
+            self._check(request, tenant)
+            prompt, budget = await self.fit(request, tenant)
+            self._work(request, tenant, prompt, budget)
             facts = self._engine.facts
             return Explanation(request, prompt, budget, kv_cost(facts.model_config, facts.kv_dtype))
 
@@ -103,7 +134,7 @@ class Chat:
         finally:
             self._life.leave()
 
-    async def fit(self, request: ChatRequest) -> tuple[Prompt, Budget]:
+    async def fit(self, request: ChatRequest, tenant: Tenant) -> tuple[Prompt, Budget]:
         """The prompt the model will see, history cut where the policy says so, and its budget.
 
         Raises:
@@ -113,21 +144,22 @@ class Chat:
         limits = in_force(
             facts.context_window,
             self._allowance,
+            tenant.allowance,
             truncation=request.truncation,
             default_output_tokens=self._settings.default_output_tokens,
             kv_capacity_tokens=facts.kv_capacity_tokens,
         )
-        options = _options(request)
+        options = _options(request, tenant)
         ask = Ask(request.wanted_output_tokens, request.n or 1, request.output_field)
         return await fit(request.messages, limits, ask, lambda kept: self._renderer.render(kept, options))
 
-    async def render(self, request: ChatRequest) -> Prompt:
+    async def render(self, request: ChatRequest, tenant: Tenant) -> Prompt:
         """The prompt of all messages, whether it fits or not.
 
         Raises:
             InvalidValue: it cannot be rendered.
         """
-        return await self._renderer.render(request.messages, _options(request))
+        return await self._renderer.render(request.messages, _options(request, tenant))
 
     def model_card(self) -> dict[str, Any]:
         """The entry of the model in `/v1/models`."""
@@ -145,17 +177,38 @@ class Chat:
                 f"There is no model {shown(name)} here; this service has {self.model_name}.", param="model"
             )
 
-    def _work(self, request: ChatRequest, token_ids: list[int], max_output_tokens: int) -> Work:
+    def _check(self, request: ChatRequest, tenant: Tenant) -> None:
+        self._check_model(request.model)
+        if request.priority:
+            tenant.require("priority")
+
+    async def _admit(self, work: Work, caller: Caller, visit: Visit) -> Slot:
+        load = Load(len(work.token_ids), work.max_output_tokens, work.n)
+        await visit.reserve(load.prompt_tokens, work.n * work.max_output_tokens)
+        ticket = Ticket(caller.tenant.name, load, work.priority, caller.deadline_s)
+        return await self._admission.admit(ticket)
+
+    def _work(self, request: ChatRequest, tenant: Tenant, prompt: Prompt, budget: Budget) -> Work:
         facts = self._engine.facts
-        n = request.n or 1
+        n, most = request.n or 1, budget.max_output_tokens
         sampling = request.sampling(facts.sampling_defaults)
-        check_sampling(sampling, n, max_output_tokens, facts.vocab_size)
-        return Work(uuid.uuid4().hex, token_ids, sampling, max_output_tokens, n, stream=bool(request.stream))
+        check_sampling(sampling, n, most, facts.vocab_size)
+        return Work(
+            uuid.uuid4().hex,
+            prompt.token_ids,
+            sampling,
+            most,
+            n,
+            stream=bool(request.stream),
+            priority=tenant.priority if request.priority is None else request.priority,
+            cache_salt=self._salt.of(tenant.cache_group),
+        )
 
 
-def _options(request: ChatRequest) -> RenderOptions:
+def _options(request: ChatRequest, tenant: Tenant) -> RenderOptions:
     return RenderOptions(
         add_generation_prompt=request.adds_generation_prompt,
         continue_final_message=bool(request.continue_final_message),
         template_kwargs=request.chat_template_kwargs or {},
+        cache_group=tenant.cache_group,
     )

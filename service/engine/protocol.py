@@ -27,6 +27,7 @@ class EngineFacts:
     kv_capacity_tokens: int
     block_size: int  # tokens
     version: str
+    max_running: int = 256  # answers the engine works on at once
     model_config: Mapping[str, Any] = field(default_factory=dict)  # the text model's, as transformers has it
     kv_dtype: str = "auto"  # of the KV cache, as it is really kept
     sampling_defaults: Mapping[str, float] = field(default_factory=dict)  # what the model's makers advise
@@ -50,6 +51,8 @@ class Work:
     sampling: Sampling
     max_output_tokens: int
     n: int = 1
+    priority: int = 0  # lower goes first, where the engine knows priorities
+    cache_salt: str | None = None  # only prompts under the same salt share cached prefixes
     stream: bool = True  # False: only the first token and the end of each choice are handed over
 
 

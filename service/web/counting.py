@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
+from service.admission.tenant import Tenant
 from service.chat.capacity import capacity_report, shape_asked
 from service.chat.service import Chat
 from service.engine.protocol import Engine
@@ -77,8 +78,9 @@ class _Routes:
     async def explain(self, request: Request) -> Response:
         body = await self._body(request)
         wish, ignored = chat_request(body, strict=self._settings.strict, max_n=self._settings.max_n)
-        explanation = await self._chat.explain(wish)
-        spelling = self._renderer.vocabulary.bytes_by_id if _may_see_text() else None
+        tenant: Tenant = request.state.tenant
+        explanation = await self._chat.explain(wish, tenant)
+        spelling = self._renderer.vocabulary.bytes_by_id if tenant.may("explain_text") else None
         report = await asyncio.to_thread(explanation.report, spelling)
         answer = {"object": "chat.completion.explanation", "model": self._chat.model_name, **report}
         return _json(answer, ignored, explanation.budget.headers())
@@ -94,8 +96,10 @@ class _Routes:
     async def tokenize(self, request: Request) -> Response:
         body = await self._body(request)
         options = checked(TokenizeOptions, body)
-        tokenized = self._text(body) if _has_text(body) else self._messages(body, options)
-        ids, ignored = await tokenized
+        if _has_text(body):
+            ids, ignored = await self._text(body)
+        else:
+            ids, ignored = await self._messages(body, options, request.state.tenant)
         answer = {
             "count": len(ids),
             "max_model_len": self._engine.facts.context_window,
@@ -127,11 +131,13 @@ class _Routes:
             specials = wish.add_special_tokens is not False
             return await self._renderer.tokenize(wish.prompt, add_special_tokens=specials), ignored
 
-    async def _messages(self, body: JsonObject, options: TokenizeOptions) -> tuple[list[int], list[str]]:
+    async def _messages(
+        self, body: JsonObject, options: TokenizeOptions, tenant: Tenant
+    ) -> tuple[list[int], list[str]]:
         fields = {name: value for name, value in body.items() if name not in TokenizeOptions.model_fields}
         wish, ignored = chat_request(fields, strict=self._settings.strict, max_n=self._settings.max_n)
         with self._chat.dry_run(wish.model):
-            ids = (await self._chat.render(wish)).token_ids
+            ids = (await self._chat.render(wish, tenant)).token_ids
             return await self._with_specials(ids) if options.add_special_tokens else ids, ignored
 
     async def _with_specials(self, ids: list[int]) -> list[int]:
@@ -155,11 +161,6 @@ def _has_text(body: JsonObject) -> bool:
     if len(given) == 2:
         raise InvalidValue("prompt and messages cannot both be given.", param="prompt")
     return given == ["prompt"]
-
-
-def _may_see_text() -> bool:
-    """Who is shown the rendered prompt: everybody, while callers have no rights of their own."""
-    return True
 
 
 def _json(answer: Any, ignored: Sequence[str] = (), headers: Mapping[str, str] | None = None) -> Response:

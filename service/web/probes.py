@@ -3,62 +3,87 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from dataclasses import dataclass
 
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from service import __version__
+from service.admission.admission import Admission
 from service.chat.life import Life, Stage
 from service.engine.protocol import Engine
 from service.prompt.renderer import Renderer
 from service.telemetry.metrics import Metrics
 
+OK = {"status": "ok"}
 
-def probes(life: Life, engine: Engine, renderer: Renderer, metrics: Metrics, model_name: str) -> APIRouter:
+
+@dataclass(frozen=True, slots=True)
+class Gauges:
+    """What these routes look at."""
+
+    life: Life
+    engine: Engine
+    renderer: Renderer
+    admission: Admission
+    metrics: Metrics
+    model_name: str
+
+    def check_alive(self) -> None:
+        """Raises EngineUnavailable when the engine is known to be dead."""
+        if self.life.stage is not Stage.STARTING:
+            self.engine.check()
+
+    def check_ready(self) -> None:
+        """Raises what a chat request would be refused with now."""
+        if self.life.stage is not Stage.OPEN:
+            self.life.refuse()
+        self.engine.check()
+
+    def versions(self) -> dict[str, str]:
+        """Versions of what runs."""
+        return {"twophase": __version__, "vllm": self.engine.facts.version, "model": self.model_name}
+
+    def read(self) -> None:
+        """Bring what is not counted but looked up to the metrics."""
+        if self.life.stage is Stage.OPEN:
+            self.metrics.set_build(**self.versions())
+        self.metrics.set_ready(self.life.stage is Stage.OPEN)
+        self.metrics.set_draining(self.life.stage is Stage.DRAINING)
+        self.metrics.set_kv_reserved(self.admission.reserved_tokens)
+        self.metrics.set_piece_cache(self.renderer.cache_used_bytes)
+
+
+def probes(gauges: Gauges) -> APIRouter:
     """`/livez`, `/readyz` with its alias `/health`, `/metrics` and `/version`."""
     router = APIRouter(tags=["operations"])
 
-    def check_alive() -> None:
-        if life.stage is not Stage.STARTING:
-            engine.check()
-
-    def check_ready() -> None:
-        if life.stage is not Stage.OPEN:
-            life.refuse()
-        engine.check()
-
-    def answer(check: Callable[[], None]) -> JSONResponse:
-        check()
-        return JSONResponse({"status": "ok"})
-
     @router.get("/livez", summary="200 while the process and its engine are alive")
     async def livez() -> JSONResponse:
-        return answer(check_alive)
+        gauges.check_alive()
+        return JSONResponse(OK)
 
     @router.get("/readyz", summary="200 when requests are taken: loaded, alive and not draining")
     async def readyz() -> JSONResponse:
-        return answer(check_ready)
+        gauges.check_ready()
+        return JSONResponse(OK)
 
     @router.get("/health", summary="The same as /readyz")
     async def health() -> JSONResponse:
-        return answer(check_ready)
+        gauges.check_ready()
+        return JSONResponse(OK)
 
     @router.get("/metrics", summary="Ours and vLLM's, as text or OpenMetrics")
     async def metrics_page(request: Request) -> Response:
-        if life.stage is Stage.OPEN:
-            metrics.set_build(twophase=__version__, vllm=engine.facts.version, model=model_name)
-        metrics.set_piece_cache(renderer.cache_used_bytes)
-        metrics.set_ready(life.stage is Stage.OPEN)
-        metrics.set_draining(life.stage is Stage.DRAINING)
+        gauges.read()
         accept = request.headers.get("accept", "")
-        body, media_type = await asyncio.to_thread(metrics.render, accept)  # 5 to 20 ms
+        body, media_type = await asyncio.to_thread(gauges.metrics.render, accept)  # 5 to 20 ms
         return Response(body, headers={"content-type": media_type})
 
     @router.get("/version", summary="Versions of the service, the engine and the model")
     async def version() -> JSONResponse:
-        check_ready()
-        return JSONResponse({"twophase": __version__, "vllm": engine.facts.version, "model": model_name})
+        gauges.check_ready()
+        return JSONResponse(gauges.versions())
 
     return router

@@ -13,15 +13,19 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import Receive
 
 from service.chat.answer import Answer
+from service.chat.caller import Caller
 from service.chat.request import ChatRequest
 from service.chat.service import Chat
-from service.errors import InternalFault, ModelNotFound, ServiceError, shown
+from service.errors import InternalFault, InvalidValue, ModelNotFound, ServiceError, shown
 from service.settings import Settings
 from service.telemetry.observer import Observation, Observer
 from service.web.body import read_json_body
 from service.web.encode import ChunkEncoder
 from service.web.responses import EventStream, WholeAnswer, client_gone
 from service.web.wire import chat_request, header_names, parse_object
+
+DEADLINE_HEADER = "X-Request-Timeout-Ms"
+LONGEST_DEADLINE_MS = 24 * 60 * 60 * 1000
 
 
 def chat_routes(chat: Chat, observer: Observer, settings: Settings) -> APIRouter:
@@ -48,8 +52,9 @@ def chat_routes(chat: Chat, observer: Observer, settings: Settings) -> APIRouter
         record.read_s = time.monotonic()
         wish, ignored = chat_request(parse_object(raw), strict=settings.strict, max_n=settings.max_n)
         record.parsed_s = time.monotonic()
-        answer = await _unless_gone(chat.open(wish, observation), request.receive)
-        headers = answer.budget.headers()
+        caller = Caller(request.state.tenant, _deadline_s(request, record.received_s))
+        answer = await _unless_gone(chat.open(wish, caller, observation), request.receive)
+        headers = {**answer.budget.headers(), **answer.quota_headers}
         if names := header_names(ignored):
             headers["x-ignored-params"] = names
         return _event_stream(answer, wish, headers) if wish.stream else WholeAnswer(answer, headers)
@@ -75,6 +80,19 @@ def chat_routes(chat: Chat, observer: Observer, settings: Settings) -> APIRouter
         return JSONResponse(chat.model_card())
 
     return router
+
+
+def _deadline_s(request: Request, received_s: float) -> float | None:
+    """When the caller will not wait any longer, on the monotonic clock."""
+    given = request.headers.get(DEADLINE_HEADER)
+    if given is None:
+        return None
+    if not (given.isascii() and given.isdigit() and 0 < int(given[:12]) <= LONGEST_DEADLINE_MS):
+        raise InvalidValue(
+            f"{DEADLINE_HEADER} must be a whole number of milliseconds from 1 to {LONGEST_DEADLINE_MS}.",
+            param=DEADLINE_HEADER,
+        )
+    return received_s + int(given) / 1000
 
 
 def _refused(observation: Observation, exc: BaseException) -> None:

@@ -31,6 +31,7 @@ class Server(uvicorn.Server):
         settings: Settings,
         life: Life,
         engine: Engine,
+        on_drain: Callable[[], None],
         on_ready: Callable[[], None] | None = None,
     ) -> None:
         super().__init__(_config(app, settings))
@@ -38,6 +39,7 @@ class Server(uvicorn.Server):
         self._life = life
         self._engine = engine
         self._drain_s = settings.drain_s
+        self._on_drain = on_drain
         self._on_ready = on_ready
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -62,7 +64,7 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Answers under way finish while new requests are still told why they are refused."""
-        self._life.drain()
+        self._on_drain()
         if self.failure is None and self._life.in_flight:
             log.info("draining: %d answers under way, up to %g s", self._life.in_flight, self._drain_s)
             await self._drained()

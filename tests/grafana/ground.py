@@ -21,8 +21,8 @@ from tests.telemetry.collector import GrpcCollector, grpc_collector
 
 WINDOW = 8192
 STAGE_S = 12
-# A cache as large as one window: six long answers do not fit in it together.
-ENGINE = {"kv_cache_memory_bytes": 256 * WINDOW, "max_num_seqs": 6}
+# A cache hardly larger than one window: six long answers do not fit in it together. 256 bytes are a token.
+ENGINE = {"kv_cache_memory_bytes": 256 * (WINDOW + 256), "max_num_seqs": 6}
 
 
 @dataclass
@@ -67,7 +67,8 @@ def _service(model: Path, collector_port: int) -> Iterator[Served]:
         TWOPHASE_MAX_OUTPUT_TOKENS="1500",
         TWOPHASE_SLO_TTFT_MS="150",
         OTEL_EXPORTER_OTLP_ENDPOINT=f"http://127.0.0.1:{collector_port}",
-        OTEL_BSP_SCHEDULE_DELAY="500",
+        OTEL_EXPORTER_OTLP_PROTOCOL="grpc",
+        OTEL_BSP_SCHEDULE_DELAY="200",
     )
     try:
         served.wait_until_ready()

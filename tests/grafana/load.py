@@ -92,11 +92,11 @@ async def load(url: str, stage_s: float) -> Seen:
             (1.0, callers.ask_too_much),
             (1.0, callers.write_nonsense),
         ):
-            await _crowd(3, stage_s, lambda: callers.ask(words=10, tokens=80))
+            await _crowd(3, stage_s, lambda: callers.ask(words=10, tokens=300))
             await _crowd(2, stage_s, lambda: callers.ask(words=6000, tokens=1))
-            await _crowd(2, stage_s, lambda: callers.ask_again(words=2000, tokens=20))
+            await _crowd(2, stage_s, lambda: callers.ask_again(words=2000, tokens=150))
             await _crowd(24, stage_s, lambda: callers.ask(words=30, tokens=60))
-            await _crowd(8, stage_s, lambda: callers.ask(words=300, tokens=1400))
+            await _crowd(8, stage_s, lambda: callers.ask(words=1200, tokens=1000))
             await asyncio.sleep(stage_s / 2)
     return seen
 

@@ -10,8 +10,8 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
-from grafana.files import FOLDER, stale
 from grafana.bottleneck import STATES
+from grafana.files import FOLDER, stale
 from tests.grafana.written import RULES, expressions, metrics, nodes, panels, rules, shown
 
 ADDS_UP = ("rate", "increase")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,17 +15,39 @@ from tests.real.conftest import Served, start
 
 WINDOW = 1024
 SLOTS = 2
+KEYS = {"a": "key-of-a", "A": "key-of-capital-a", "partner": "key-of-partner", "friend": "key-of-friend"}
+GROUPS = {"partner": "shared", "friend": "shared"}
+
+
+def tenants_file(path: Path) -> Path:
+    """A file with all tenants of `KEYS`."""
+    tables = [
+        f'[[tenant]]\nname = "{name}"\nkey_sha256 = ["{hashlib.sha256(key.encode()).hexdigest()}"]\n'
+        f'cache_group = "{GROUPS.get(name, name)}"\nrights = ["explain_text"]\n'
+        for name, key in KEYS.items()
+    ]
+    path.write_text("\n".join(tables))
+    return path
+
+
+def bearer(name: str) -> dict[str, str]:
+    """The headers of a tenant."""
+    return {"authorization": f"Bearer {KEYS[name]}"}
 
 
 @pytest.fixture(scope="session")
 def small(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """One service for all tests here. Its text is nonsense."""
+    folder = tmp_path_factory.mktemp("tenants")
     model = make(tmp_path_factory.mktemp("models") / "one-layer", cache, context_window=WINDOW)
     served = start(
         "--model",
         str(model),
         TWOPHASE_ENGINE_ARGS=f'{{"kv_cache_memory_bytes": 33554432, "max_num_seqs": {SLOTS}}}',
         TWOPHASE_MAX_N="16",
+        TWOPHASE_MAX_WAITING="64",
+        TWOPHASE_SLO_TTFT_MS="600000",
+        TWOPHASE_TENANTS_FILE=str(tenants_file(folder / "tenants.toml")),
         TWOPHASE_HANG_S="3",
     )
     try:
@@ -39,7 +62,7 @@ def small(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ser
 
 @pytest.fixture(scope="session")
 def web(small: Served) -> Iterator[httpx.Client]:
-    """A client of it, without a limit on connections."""
+    """A client of it, of tenant `a`, without a limit on connections."""
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=64)
-    with httpx.Client(base_url=small.url, timeout=120, limits=limits) as client:
+    with httpx.Client(base_url=small.url, timeout=120, limits=limits, headers=bearer("a")) as client:
         yield client

@@ -16,6 +16,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.real.conftest import Served
+from tests.small.conftest import KEYS
 from tests.sse import read
 
 pytestmark = pytest.mark.engine
@@ -101,6 +102,7 @@ def test_a_reader_slower_than_the_engine_is_told_apart(small: Served) -> None:
         wire.settimeout(60)
         wire.connect(("127.0.0.1", port))
         head = f"POST {CHAT} HTTP/1.1\r\nHost: t\r\nConnection: close\r\nContent-Type: application/json\r\n"
+        head += f"Authorization: Bearer {KEYS['a']}\r\n"
         wire.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
         time.sleep(25)  # 14,400 tokens at two slots take the engine well under that
         received = bytearray()

@@ -89,7 +89,12 @@ class VllmEngine:
         assert self._llm is not None
         params = sampling_params(work)
         try:
-            collector = await self._llm.add_request(work.id, tokens_input(work.token_ids), params)
+            collector = await self._llm.add_request(
+                work.id,
+                tokens_input(work.token_ids, cache_salt=work.cache_salt),
+                params,
+                priority=work.priority,
+            )
         except Exception as exc:
             raise translate(exc) from exc
         except asyncio.CancelledError:

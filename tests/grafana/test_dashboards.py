@@ -1,0 +1,162 @@
+"""Every panel and rule on a real Prometheus over the real service, after a load that met every branch."""
+
+from __future__ import annotations
+
+import math
+import re
+import statistics
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service.telemetry.buckets import TTFT_S
+from tests.grafana.ground import Ground, ground
+from tests.grafana.prometheus import Series
+from tests.grafana.written import concrete, expressions, metrics, rules, shown, watched
+
+pytestmark = pytest.mark.engine
+
+# Read by panels and not there yet, with the reason. An entry that is no longer true is a failure.
+NOT_YET = {
+    "twophase_kv_capacity_tokens": "the service does not export the size of the cache",
+}
+OF_PROMETHEUS = {"up"}
+
+# What the load is for. Each of these has happened, or panels were drawn over nothing.
+HAPPENED = {
+    "preemption": "vllm:num_preemptions_total",
+    "waiting in the engine": "max_over_time(vllm:num_requests_waiting[5m])",
+    "prompts found in the cache": "vllm:prefix_cache_hits_total",
+    "hits by our count": 'sum(twophase_ttft_seconds_count{cache="hit"})',
+    "misses by our count": 'sum(twophase_ttft_seconds_count{cache="miss"})',
+    "long prompts": 'sum(twophase_ttft_seconds_count{prompt_bucket="4097-16384"})',
+    "crowds": 'sum(twophase_tpot_seconds_count{concurrency_bucket="5-16"})',
+    "callers who left": 'twophase_requests_total{outcome="client_abort"}',
+    "tokens for nobody": 'twophase_tokens_total{kind="wasted"}',
+    "nonsense": 'twophase_requests_total{outcome="invalid"}',
+    "prompts refused": 'sum(twophase_budget_actions_total{action="rejected"})',
+    "history left out": 'sum(twophase_budget_actions_total{action="truncated"})',
+    "outputs clamped": 'sum(twophase_budget_actions_total{action="clamped"})',
+    "first tokens too late": 'twophase_slo_total{slo="ttft", result="missed"}',
+    "first tokens in time": 'twophase_slo_total{slo="ttft", result="met"}',
+    "tokens of a tenant": 'twophase_tenant_tokens_total{tenant="anonymous", kind="output"}',
+    "verdict queue": 'twophase_bound_by_total{phase="queue"}',
+    "verdict prefill": 'twophase_bound_by_total{phase="prefill"}',
+    "verdict decode": 'twophase_bound_by_total{phase="decode"}',
+}
+
+
+@pytest.fixture(scope="module")
+def loaded(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
+    """One service and one Prometheus for all tests here."""
+    with ground(cache, tmp_path_factory.mktemp("ground")) as made:
+        yield made
+
+
+def series_of(loaded: Ground, expr: str) -> list[Series]:
+    """What an expression was during the load, without the moments at which it was no number."""
+    found = loaded.prometheus.over(expr, loaded.began_s, loaded.ended_s)
+    numbers = [Series(s.labels, [at for at in s.samples if not math.isnan(at[1])]) for s in found]
+    return [series for series in numbers if series.samples]
+
+
+@pytest.mark.parametrize("what", HAPPENED)
+def test_the_load_met_every_branch(loaded: Ground, what: str) -> None:
+    assert loaded.prometheus.number(HAPPENED[what]) > 0
+
+
+@pytest.mark.parametrize("query", shown(), ids=str)
+def test_a_panel_has_data_that_its_unit_allows(loaded: Ground, query: Any) -> None:
+    found = series_of(loaded, concrete(query.expr))
+    if metrics(query.expr) & NOT_YET.keys():
+        assert not found, "it has data now: take it out of the exceptions"
+        return
+    least, most = query.range
+    assert found
+    for series in found:
+        wrong = [value for _, value in series.samples if not least <= value <= most * (1 + 1e-9)]
+        assert not wrong, series.labels
+
+
+@pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule.get("record") or rule["alert"])
+def test_a_rule_works_on_what_is_there(loaded: Ground, rule: dict[str, Any]) -> None:
+    """An alert is silent most of the time: what it compares must be there."""
+    for expr in watched(rule["expr"]) if "alert" in rule else [rule["expr"]]:
+        found = series_of(loaded, expr)
+        assert found, expr
+        assert all(value >= 0 for series in found for _, value in series.samples)
+
+
+def test_no_rule_fails(loaded: Ground) -> None:
+    seen = loaded.prometheus.rules()
+    assert len(seen) == len(rules())
+    assert {rule["health"] for rule in seen} == {"ok"}, [rule.get("lastError") for rule in seen]
+
+
+def test_every_metric_we_read_is_in_a_scrape_under_that_name(loaded: Ground) -> None:
+    page = loaded.page()
+    served = set(re.findall(r"^([a-zA-Z_:][\w:]*)[{ ]", page, re.MULTILINE))
+    recorded = {rule["record"] for rule in rules() if "record" in rule}
+    read = {name for expr in expressions().values() for name in metrics(expr)}
+    assert read - served - recorded - OF_PROMETHEUS == NOT_YET.keys()
+
+
+def test_metrics_read_as_rates_are_counters_and_the_others_gauges(loaded: Ground) -> None:
+    kinds = dict(re.findall(r"^# TYPE (\S+) (\S+)", loaded.page(), re.MULTILINE))
+    for name in sorted({name for expr in expressions().values() for name in metrics(expr)}):
+        family = re.sub(r"_(total|bucket|count|sum)$", "", name)
+        if name in kinds:
+            assert kinds[name] == "gauge", name
+        elif family in kinds:
+            assert kinds[family] == ("counter" if name.endswith("_total") else "histogram"), name
+
+
+def test_shares_of_the_verdict_add_up(loaded: Ground) -> None:
+    shares = 'sum(instance:twophase_pressure:ratio{by!~"kv|front_end"})'
+    at_most = max(value for series in series_of(loaded, shares) for _, value in series.samples)
+    assert 0.5 < at_most <= 1 + 1e-9
+
+
+def test_the_verdict_changes_with_the_load(loaded: Ground) -> None:
+    (state,) = series_of(loaded, "instance:twophase_bound:state")
+    assert len({value for _, value in state.samples if value}) >= 3
+
+
+def test_callers_spans_and_prometheus_tell_the_same_median_wait(loaded: Ground) -> None:
+    """Callers and spans within 10 %; a histogram knows no more than the bucket."""
+    callers = loaded.seen.first_text_s
+    spans = span_waits(loaded)
+    by_spans = statistics.median(spans)
+    counted = loaded.prometheus.number("sum(twophase_ttft_seconds_count)")
+    median = "histogram_quantile(0.5, sum by (le) (twophase_ttft_seconds_bucket))"
+    assert counted == pytest.approx(len(spans), abs=3)
+    assert len(spans) == pytest.approx(len(callers), abs=3)
+    assert by_spans == pytest.approx(statistics.median(callers), rel=0.1)
+    assert loaded.prometheus.number(median) == pytest.approx(by_spans, abs=bucket_width(by_spans))
+
+
+def test_exemplars_lead_from_a_panel_to_a_trace_that_was_exported(loaded: Ground) -> None:
+    traces = {span.trace_id.hex() for span in loaded.collector.spans}
+    for query in shown():
+        if query.target["exemplar"]:
+            found = loaded.prometheus.exemplars(concrete(query.expr), loaded.began_s, loaded.ended_s)
+            assert found, str(query)
+            assert {exemplar["labels"]["trace_id"] for exemplar in found} <= traces
+
+
+def span_waits(loaded: Ground) -> list[float]:
+    """Times to first token as the spans have them, of requests whose caller saw a first token."""
+    waits = []
+    for span in loaded.collector.spans:
+        attributes = {item.key: item.value for item in span.attributes}
+        if span.name.startswith("POST") and "twophase.ttft_ms" in attributes:
+            waits.append(attributes["twophase.ttft_ms"].double_value / 1000)
+    return waits
+
+
+def bucket_width(value: float) -> float:
+    """Of the bucket that a time to first token falls into."""
+    bounds = (0.0, *TTFT_S)
+    return next(high - low for low, high in zip(bounds, bounds[1:], strict=False) if value <= high)

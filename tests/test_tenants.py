@@ -1,0 +1,180 @@
+"""Keys at the door: every route and every spelling of it, and what a tenant's table changes."""
+
+from __future__ import annotations
+
+import hashlib
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import orjson
+import pytest
+
+from service.prompt.renderer import Renderer
+from service.settings import Settings
+from tests.conftest import body
+from tests.scripted import ScriptedEngine
+from tests.serving import Running, running
+
+CHAT = "/v1/chat/completions"
+KEY = "tp-key-of-acme"
+HEADERS = {"authorization": f"Bearer {KEY}"}
+
+
+def table(name: str, key: str, rest: str = "") -> str:
+    """A tenant's table."""
+    return (
+        f'[[tenant]]\nname = "{name}"\nkey_sha256 = ["{hashlib.sha256(key.encode()).hexdigest()}"]\n{rest}\n'
+    )
+
+
+@pytest.fixture
+def tenants_file(tmp_path: Path) -> Path:
+    """Two tenants; acme has limits."""
+    path = tmp_path / "tenants.toml"
+    limits = (
+        "max_output_tokens = 3\nrequests_per_minute = 100\ntokens_per_minute = 1000\nmax_concurrent = 2\n"
+    )
+    path.write_text(table("acme", KEY, limits) + table("boss", "tp-boss", 'rights = ["priority"]'))
+    return path
+
+
+@pytest.fixture
+def settings(tenants_file: Path) -> Settings:
+    """A service with tenants."""
+    return Settings(tenants_file=tenants_file, drain_s=2)
+
+
+@pytest.fixture
+def server(settings: Settings, engine: ScriptedEngine, renderer: Renderer) -> Iterator[Running]:
+    """A service with tenants, on a real socket."""
+    with running(settings, engine, renderer) as server:
+        yield server
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        CHAT,
+        "/v1/models",
+        "/v1/models/x",
+        "/version",
+        "/metrics",
+        "/tokenize",
+        "/openapi.json",
+        "/nothing",
+        "/",
+        "//livez",
+        "/livez/",
+        "/LIVEZ",
+        "/livez/../v1/models",
+        "/livez%2f..%2fv1%2fmodels",
+        "/v1/../readyz",
+    ],
+)
+def test_everything_but_the_probes_needs_a_key(server: Running, path: str) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=5) as wire:
+        wire.sendall(f"GET {path} HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n".encode())
+        received = b"".join(iter(lambda: wire.recv(65_536), b""))
+    head, _, content = received.partition(b"\r\n\r\n")
+    assert b" 401 " in head.split(b"\r\n")[0], received
+    assert b"www-authenticate: Bearer" in head and b"x-request-id" in head
+    assert orjson.loads(content)["error"]["code"] == "invalid_api_key"
+
+
+@pytest.mark.parametrize("path", ["/livez", "/readyz", "/health"])
+def test_probes_need_none(client: httpx.Client, path: str) -> None:
+    assert client.get(path).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"",
+        b"Bearer",
+        b"Bearer ",
+        b"Bearer caf\xe9",
+        b"Basic " + KEY.encode(),
+        b"Bearer " + KEY.encode() + b"x",
+        b"Bearer " + KEY.upper().encode(),
+        b"Bearer " + b"x" * 60_000,
+    ],
+)
+def test_what_is_nobodys_key_is_401_and_never_500(server: Running, value: bytes) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=5) as wire:
+        head = b"GET /v1/models HTTP/1.1\r\nHost: t\r\nConnection: close\r\n"
+        wire.sendall(head + b"Authorization: " + value + b"\r\n\r\n")
+        assert b" 401 " in wire.recv(65_536)
+
+
+def test_the_scheme_may_be_in_lower_case(client: httpx.Client) -> None:
+    assert client.get("/v1/models", headers={"authorization": f"bearer {KEY}"}).status_code == 200
+
+
+def test_a_tenants_own_limit_clamps_and_is_told(client: httpx.Client, engine: ScriptedEngine) -> None:
+    response = client.post(CHAT, json=body(max_tokens=50), headers=HEADERS)
+    assert response.headers["x-budget-max-output-tokens"] == "3"
+    assert response.json()["budget"]["clamped_from"] == 50
+    assert engine.started[0].max_output_tokens == 3
+    assert engine.started[0].cache_salt and "acme" not in engine.started[0].cache_salt
+
+
+def test_quota_headers_say_what_is_left_and_what_is_used_up_is_429(client: httpx.Client) -> None:
+    first = client.post(CHAT, json=body(), headers=HEADERS)
+    assert first.headers["x-ratelimit-limit-requests"] == "100"
+    assert first.headers["x-ratelimit-remaining-requests"] == "99"
+    for _ in range(60):
+        response = client.post(CHAT, json=body(), headers=HEADERS)
+        if response.status_code != 200:
+            break
+    assert response.status_code == 429
+    assert response.json()["error"]["code"] == "rate_limit_exceeded"
+    assert response.headers["retry-after"].isdigit()
+    boss = client.post(CHAT, json=body(), headers={"authorization": "Bearer tp-boss"})
+    assert boss.status_code == 200, "another tenant has its own minute"
+
+
+def test_priority_needs_the_right_to_it(client: httpx.Client) -> None:
+    refused = client.post(CHAT, json=body(priority=1), headers=HEADERS)
+    assert refused.status_code == 403 and refused.json()["error"]["code"] == "not_allowed"
+    boss = {"authorization": "Bearer tp-boss"}
+    assert client.post(CHAT, json=body(priority=1), headers=boss).status_code == 200
+
+
+def test_the_rendered_prompt_is_shown_only_to_whom_may_see_it(client: httpx.Client) -> None:
+    explained = client.post(f"{CHAT}/explain", json=body(), headers=HEADERS)
+    assert explained.status_code == 200
+    assert "<|im_start|>" not in explained.text
+
+
+def test_a_file_read_again_changes_who_is_let_in(
+    server: Running, client: httpx.Client, tenants_file: Path
+) -> None:
+    tenants_file.write_text(table("new", "tp-new"))
+    assert server.parts.tenants.reload()
+    assert client.get("/v1/models", headers=HEADERS).status_code == 401
+    assert client.get("/v1/models", headers={"authorization": "Bearer tp-new"}).status_code == 200
+    tenants_file.write_text("broken [")
+    assert not server.parts.tenants.reload()
+    assert client.get("/v1/models", headers={"authorization": "Bearer tp-new"}).status_code == 200
+
+
+@pytest.mark.parametrize("given", ["0", "-1", "1.5", "soon", "9" * 400, ""])
+def test_a_deadline_that_is_none_is_named(client: httpx.Client, given: str) -> None:
+    response = client.post(CHAT, json=body(), headers={**HEADERS, "x-request-timeout-ms": given})
+    assert response.status_code == 400
+    assert response.json()["error"]["param"] == "X-Request-Timeout-Ms"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_deadline_that_passes_ends_the_answer(
+    client: httpx.Client, engine: ScriptedEngine, server: Running, stream: bool
+) -> None:
+    engine.script("word ", 30.0, "never")
+    headers = {**HEADERS, "x-request-timeout-ms": "500"}
+    response = client.post(CHAT, json=body(stream=stream), headers=headers)
+    assert response.status_code == (200 if stream else 504)
+    assert "deadline_exceeded" in response.text and "[DONE]" not in response.text
+    assert len(engine.aborted) == 1
+    assert server.parts.admission.held == 0 and server.life.in_flight == 0
