@@ -11,6 +11,7 @@ from grafana.panels import (
     EVENTS,
     SECONDS,
     SHARE,
+    TOKENS,
     TOKENS_PER_S,
     Query,
     against,
@@ -107,11 +108,11 @@ def batch() -> Lines:
     return lines(
         "Running answers and tokens per step",
         COUNT,
-        "A decode step writes one token for each running answer; a step with far more tokens than answers "
-        "carries prefill. Throughput grows with the batch, while one stream gets no faster. A batch that "
-        "stays small while requests wait is held small by its limit on requests or by the cache.",
+        "A decode step writes one token for each running answer; a step with far more tokens (right axis) "
+        "than answers carries prefill. Throughput grows with the batch, while one stream gets no faster. A "
+        "batch that stays small while requests wait is held small by its limit or by the cache.",
         Query(total("vllm:num_requests_running"), "running answers"),
-        Query(mean("vllm:iteration_tokens_total"), "tokens per step"),
+        Query(mean("vllm:iteration_tokens_total"), "tokens per step", axis=TOKENS),
     )
 
 
@@ -120,11 +121,11 @@ def throughput() -> Lines:
     return lines(
         "Tokens each second",
         TOKENS_PER_S,
-        "Prompt tokens are read many at a time and bound by arithmetic, output tokens are written one step "
-        "at a time and bound by memory. When output stops growing although more answers run, decode is full. "
-        "Prompt tokens that were in the cache are not in here.",
+        "Prompt tokens are read many at a time and bound by arithmetic; output tokens (right axis) are "
+        "written one step at a time and bound by memory. When output stops growing although more answers "
+        "run, decode is full. Prompt tokens that were in the cache are not counted here.",
         Query(rate("vllm:prompt_tokens_by_source_total", source="local_compute"), "prompt, computed"),
-        Query(rate("vllm:generation_tokens_total"), "output"),
+        Query(rate("vllm:generation_tokens_total"), "output", axis=TOKENS_PER_S),
     )
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -72,3 +73,11 @@ def running(
     finally:
         box[0].server.should_exit = True
         thread.join(60)
+
+
+def until(true: Callable[[], object], within_s: float = 10) -> None:
+    """Wait until `true()` holds."""
+    deadline = time.monotonic() + within_s
+    while not true():
+        assert time.monotonic() < deadline, "it did not come to be"
+        time.sleep(0.01)

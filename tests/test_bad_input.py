@@ -128,6 +128,7 @@ def test_what_is_no_json_object(client: httpx.Client, raw: bytes) -> None:
         ({"allowed_token_ids": []}, "allowed_token_ids"),
         ({"allowed_token_ids": [10**9]}, "allowed_token_ids"),
         ({"bad_words": [""]}, "bad_words[0]"),
+        ({"allowed_token_ids": [260], "bad_words": ["the"]}, "bad_words"),
         ({"logit_bias": {"49152": 1}}, "logit_bias"),
         ({"min_tokens": 5, "max_tokens": 4}, "min_tokens"),
         ({"stream": "yes"}, "stream"),
@@ -221,6 +222,15 @@ def test_a_body_over_the_limit_is_413_before_it_is_read(server: Running, setting
         head = f"POST {CHAT} HTTP/1.1\r\nHost: t\r\nContent-Type: application/json\r\n"
         wire.sendall(f"{head}Content-Length: {settings.max_body_bytes + 1}\r\n\r\n".encode())
         assert b" 413 " in wire.recv(65_536)
+
+
+@pytest.mark.parametrize("size", [5 * 2**20, 27 * 2**20])
+def test_who_sends_too_much_and_reads_only_then_is_told(server: Running, size: int) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as wire:
+        head = f"POST {CHAT} HTTP/1.1\r\nHost: t\r\nConnection: close\r\nContent-Type: application/json\r\n"
+        wire.sendall(f"{head}Content-Length: {size}\r\n\r\n".encode() + b" " * size)
+        received = b"".join(iter(lambda: wire.recv(65_536), b""))
+    assert b" 413 " in received.split(b"\r\n")[0] and b"body_too_large" in received
 
 
 def test_a_body_over_the_limit_without_a_declared_length_is_413(

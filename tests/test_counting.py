@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import threading
 import time
 from typing import Any
 
@@ -248,11 +249,12 @@ def test_a_client_that_leaves_while_it_sends_is_no_error(
 class Loading(Sized):
     """It starts when it is told to."""
 
-    loaded = False
+    def __init__(self) -> None:
+        super().__init__()
+        self.loaded = threading.Event()
 
     async def start(self) -> None:
-        while not self.loaded:
-            await asyncio.sleep(0.02)
+        await asyncio.to_thread(self.loaded.wait)
 
 
 def test_nothing_is_counted_before_the_model_is_there(server: Running) -> None:
@@ -262,6 +264,6 @@ def test_nothing_is_counted_before_the_model_is_there(server: Running) -> None:
             early_answers = [client.post(route, json=wish) for route, wish in ROUTES]
             early_answers.append(client.get("/v1/capacity"))
         finally:
-            engine.loaded = True  # the server ends only after it has begun
+            engine.loaded.set()  # the server ends only after it has begun
     for response in early_answers:
         refused(response, "not_ready", None, status=503)

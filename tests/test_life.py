@@ -14,20 +14,20 @@ from service.prompt.renderer import Renderer
 from service.settings import Settings
 from tests.conftest import body
 from tests.scripted import ScriptedEngine
-from tests.serving import Running, running
+from tests.serving import Running, running, until
 
 
 def test_a_starting_service_is_alive_and_not_ready(settings: Settings, renderer: Renderer) -> None:
     engine = ScriptedEngine()
     engine.start_s = 1.5
     with running(settings, engine, renderer, wait=False) as server, server.client() as client:
-        _answers(client)
+        until(lambda: _answers(client))
         assert client.get("/livez").status_code == 200
         for response in (client.get("/readyz"), client.post("/v1/chat/completions", json=body())):
             assert response.status_code == 503
             assert response.json()["error"]["code"] == "not_ready"
             assert response.headers["retry-after"].isdigit()
-        _until_status(client, "/readyz", 200)
+        until(lambda: client.get("/readyz").status_code == 200)
         assert client.post("/v1/chat/completions", json=body()).status_code == 200
 
 
@@ -72,22 +72,11 @@ def test_an_idle_server_ends_at_once(server: Running, signals: int) -> None:
     assert not server.thread.is_alive() and time.monotonic() - began < 5
 
 
-def _answers(client: httpx.Client) -> None:
-    deadline = time.monotonic() + 10
-    while True:
-        try:
-            client.get("/livez")
-            return
-        except httpx.TransportError:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-
-
-def _until_status(client: httpx.Client, path: str, status: int) -> None:
-    deadline = time.monotonic() + 10
-    while client.get(path).status_code != status:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+def _answers(client: httpx.Client) -> bool:
+    try:
+        return client.get("/livez").status_code == 200
+    except httpx.TransportError:
+        return False
 
 
 def test_an_engine_that_stands_still_is_seen_and_forgiven_when_it_moves(renderer: Renderer) -> None:
@@ -99,7 +88,7 @@ def test_an_engine_that_stands_still_is_seen_and_forgiven_when_it_moves(renderer
     ):
         engine.script("word ", 60.0, "never")
         running_answer = pool.submit(client.post, "/v1/chat/completions", json=body())
-        _until_status(client, "/readyz", 200)
+        until(lambda: client.get("/readyz").status_code == 200)
         engine.frozen = True
         ended = running_answer.result(10)
         assert ended.status_code == 503 and ended.json()["error"]["code"] == "engine_unavailable"
@@ -107,7 +96,7 @@ def test_an_engine_that_stands_still_is_seen_and_forgiven_when_it_moves(renderer
         assert client.post("/v1/chat/completions", json=body()).status_code == 503
         assert client.get("/livez").status_code == 200
         engine.frozen = False
-        _until_status(client, "/readyz", 200)
+        until(lambda: client.get("/readyz").status_code == 200)
         assert client.post("/v1/chat/completions", json=body()).status_code == 200
         assert server.life.in_flight == 0
 

@@ -12,7 +12,7 @@ from service.errors import EngineUnavailable
 from service.settings import Settings
 from tests.conftest import Chat, body
 from tests.scripted import ScriptedEngine
-from tests.serving import Running
+from tests.serving import Running, until
 from tests.sse import read
 
 
@@ -114,11 +114,11 @@ def test_a_client_that_leaves_ends_its_generation(
 ) -> None:
     engine.script("word ", 30.0, "never")
     with _post(server, body(stream=stream, max_tokens=50)) as wire:
-        _until(lambda: len(engine.started) == 1)
+        until(lambda: len(engine.started) == 1)
         time.sleep(0.1)
         wire.close()
-        _until(lambda: len(engine.aborted) == 1, within_s=1)
-        _until(lambda: server.life.in_flight == 0)
+        until(lambda: len(engine.aborted) == 1, within_s=1)
+        until(lambda: server.life.in_flight == 0)
 
 
 def test_a_silent_stream_gets_comment_lines(engine: ScriptedEngine, chat: Chat) -> None:
@@ -142,21 +142,21 @@ def test_a_slow_reader_gets_every_byte(server: Running, engine: ScriptedEngine) 
 def test_a_reader_that_stops_reading_is_given_up(server: Running, engine: ScriptedEngine) -> None:
     engine.script(*["x" * 9000] * 900, 60.0, "never")
     with _post(server, body(stream=True, max_tokens=950), receive_bytes=4096) as wire:
-        _until(lambda: len(engine.aborted) == 1, within_s=5)
+        until(lambda: len(engine.aborted) == 1, within_s=5)
         wire.close()
 
 
 def test_two_requests_with_one_id_do_not_touch_each_other(server: Running, engine: ScriptedEngine) -> None:
     engine.script("word ", 30.0, "never")
     with _post(server, body(stream=True), headers="X-Request-Id: same-1\r\n") as first:
-        _until(lambda: len(engine.started) == 1)
+        until(lambda: len(engine.started) == 1)
         with server.client() as other:
             answer = other.post("/v1/chat/completions", json=body(), headers={"x-request-id": "same-1"})
         first.close()
         assert answer.headers["x-request-id"] == "same-1"
         assert answer.json()["choices"][0]["message"]["content"] == "word " * 4
         assert len({work.id for work in engine.started}) == 2 and "same-1" not in engine.started[0].id
-        _until(lambda: engine.aborted == [engine.started[0].id])
+        until(lambda: engine.aborted == [engine.started[0].id])
 
 
 def test_a_draining_service_refuses_new_requests_and_finishes_what_runs(
@@ -164,10 +164,10 @@ def test_a_draining_service_refuses_new_requests_and_finishes_what_runs(
 ) -> None:
     engine.script("word ", 1.0, "end")
     with _post(server, body(stream=True)) as wire:
-        _until(lambda: len(engine.started) == 1)
+        until(lambda: len(engine.started) == 1)
         server.loop.call_soon_threadsafe(server.server.handle_exit, 15, None)
         with server.client() as other:
-            _until(lambda: other.get("/readyz").status_code == 503)
+            until(lambda: other.get("/readyz").status_code == 503)
             refused = other.post("/v1/chat/completions", json=body())
         assert refused.status_code == 503 and refused.json()["error"]["code"] == "draining"
         assert refused.headers["retry-after"].isdigit()
@@ -182,7 +182,7 @@ def test_an_answer_longer_than_the_drain_limit_ends_with_an_error_event(
 ) -> None:
     engine.script("word ", 60.0, "never")
     with _post(server, body(stream=True)) as wire:
-        _until(lambda: len(engine.started) == 1)
+        until(lambda: len(engine.started) == 1)
         server.loop.call_soon_threadsafe(server.server.handle_exit, 15, None)
         received = _rest(wire)
         assert b'"code":"draining"' in received and b"[DONE]" not in received
@@ -210,12 +210,3 @@ def _rest(wire: socket.socket) -> bytes:
     while data := wire.recv(1 << 16):
         received += data
     return bytes(received)
-
-
-def _until(true: object, within_s: float = 5) -> None:
-    """Wait until `true()` holds."""
-    assert callable(true)
-    deadline = time.monotonic() + within_s
-    while not true():
-        assert time.monotonic() < deadline, "it did not come to be"
-        time.sleep(0.01)

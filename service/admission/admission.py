@@ -56,7 +56,7 @@ class Admission:
         self._numbers = 0
         self._refused_share: dict[str, float] = {}  # of each tenant's recent requests
         self._draining = False
-        self._granted_s = -math.inf
+        self._tested_s = -math.inf
 
     def open(self, slots: int, kv_tokens: int) -> None:
         """What the engine has: answers it runs at once, tokens its cache holds (0: it does not tell)."""
@@ -162,7 +162,7 @@ class Admission:
             return
         if self.terms.shadow:
             self.refused_in_shadow[refusal.code] += 1
-        elif self.held or now - self._granted_s < RECHECK_S:
+        elif self.held or now - self._tested_s < RECHECK_S:
             self._note(ticket.tenant, refused=True)
             raise refusal
         # Else nothing runs that could prove the prediction wrong: this request does.
@@ -225,7 +225,7 @@ class Admission:
         self.held += 1
         self.held_slots += place.slots
         self.reserved_tokens += place.tokens
-        self._granted_s = self.clock.now()
+        self._tested_s = self.clock.now()
         self._line.serve(ticket.tenant, place.share)
         run = Run(self._numbers, ticket.load, self.rates, prediction, arrived_s)
         return Slot(run, lambda: self._take_back(place), prediction)
@@ -234,6 +234,7 @@ class Admission:
         self.held -= 1
         self.held_slots -= place.slots
         self.reserved_tokens -= place.tokens
+        self._tested_s = self.clock.now()
         self._serve()
 
     def _give_up(self, waiting: Waiting) -> None:

@@ -62,10 +62,14 @@ class Quotas:
             self._settling.add(task)
             task.add_done_callback(self._settling.discard)
 
-    async def aclose(self) -> None:
-        """Finish what is being settled and leave the store."""
+    async def settled(self) -> None:
+        """Returns when all that closed requests used is counted."""
         if self._settling:
             await asyncio.wait(self._settling)
+
+    async def aclose(self) -> None:
+        """Finish what is being settled and leave the store."""
+        await self.settled()
         await self._counts.aclose()
 
 

@@ -26,8 +26,8 @@ from service.chat.life import Life
 from service.chat.request import ChatRequest
 from service.chat.salt import Salt
 from service.engine.protocol import Engine, Work
-from service.engine.sampling import check_sampling
-from service.errors import ModelNotFound, ServiceError, shown
+from service.engine.sampling import Sampling, check_sampling
+from service.errors import InvalidValue, ModelNotFound, ServiceError, shown
 from service.prompt.prompt import Prompt, RenderOptions
 from service.prompt.renderer import Renderer
 from service.settings import Settings
@@ -83,6 +83,7 @@ class Chat:
             holding.visit = await self._quotas.enter(caller.tenant)
             prompt, record.budget = budgeted = await self.fit(request, caller.tenant)
             work = self._work(request, caller.tenant, *budgeted)
+            await self._check_words(work.sampling)
             record.rendered_s = time.monotonic()
             holding.slot = await self._admit(work, caller, holding.visit)
             record.admitted_s = time.monotonic()
@@ -116,7 +117,7 @@ class Chat:
         with self.dry_run(request.model):
             self._check(request, tenant)
             prompt, budget = await self.fit(request, tenant)
-            self._work(request, tenant, prompt, budget)
+            await self._check_words(self._work(request, tenant, prompt, budget).sampling)
             facts = self._engine.facts
             return Explanation(request, prompt, budget, kv_cost(facts.model_config, facts.kv_dtype))
 
@@ -181,6 +182,18 @@ class Chat:
         self._check_model(request.model)
         if request.priority:
             tenant.require("priority")
+
+    async def _check_words(self, sampling: Sampling) -> None:
+        """When all that is allowed is also banned, no token is left to choose."""
+        if not sampling.allowed_token_ids or not sampling.bad_words:
+            return
+        banned: set[int] = set()
+        for word in sampling.bad_words:
+            for spelled in (word.lstrip(), " " + word.lstrip()):
+                ids = await self._renderer.tokenize(spelled, add_special_tokens=False)
+                banned.update(ids if len(ids) == 1 else ())
+        if banned.issuperset(sampling.allowed_token_ids):
+            raise InvalidValue("bad_words bans every token that allowed_token_ids allows.", param="bad_words")
 
     async def _admit(self, work: Work, caller: Caller, visit: Visit) -> Slot:
         load = Load(len(work.token_ids), work.max_output_tokens, work.n)

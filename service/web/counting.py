@@ -117,8 +117,7 @@ class _Routes:
 
     async def _body(self, request: Request) -> JsonObject:
         raw = await read_json_body(
-            request.headers,
-            request.receive,
+            request,
             max_bytes=self._settings.max_body_bytes,
             timeout_s=self._settings.body_timeout_s,
         )

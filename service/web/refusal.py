@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
 from collections.abc import Mapping
 from typing import Any
@@ -11,6 +13,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from service.errors import (
     CallerError,
@@ -21,15 +24,42 @@ from service.errors import (
     ServiceError,
     shown,
 )
+from service.web.body import body_is_coming
 from service.web.encode import error_body
 
 log = logging.getLogger(__name__)
 
+LINGER_S = 2
+
+
+class Refusal(Response):
+    """An error as a response, said at once; what is still coming of the request's body is let by.
+
+    A connection that is closed while bytes arrive is reset, and the client never reads why.
+    """
+
+    media_type = "application/json"
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        await send({"type": "http.response.body", "body": self.body, "more_body": True})
+        if body_is_coming(scope):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LINGER_S):
+                    await _let_by(receive)
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
 
 def render(error: ServiceError) -> Response:
     """The response for an error."""
-    headers = error.headers
-    return Response(orjson.dumps(error_body(error)), error.status, headers, media_type="application/json")
+    return Refusal(orjson.dumps(error_body(error)), error.status, error.headers)
+
+
+async def _let_by(receive: Receive) -> None:
+    more = True
+    while more:
+        message = await receive()
+        more = message["type"] == "http.request" and message.get("more_body", False)
 
 
 async def service_error(request: Request, exc: Exception) -> Response:

@@ -44,8 +44,7 @@ def chat_routes(chat: Chat, observer: Observer, settings: Settings) -> APIRouter
     async def _completions(request: Request, observation: Observation) -> Response:
         record = observation.record
         raw = await read_json_body(
-            request.headers,
-            request.receive,
+            request,
             max_bytes=settings.max_body_bytes,
             timeout_s=settings.body_timeout_s,
         )

@@ -33,6 +33,7 @@ class HandClock(Clock):
 
     async def go(self, seconds: float) -> None:
         """Let time pass, and whoever was woken act."""
+        await breathe()
         end = self._now + seconds
         while self._alarms and self._alarms[0][0] <= end:
             self._now, _, alarm = heapq.heappop(self._alarms)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from typing import Any
 
 from service.admission.admission import Admission, Terms
 from service.admission.load import Load
@@ -14,9 +15,9 @@ from tests.admission.clock import HandClock, breathe
 class House:
     """The admission, its clock, and what has been asked of it."""
 
-    def __init__(self, slots: int = 4, kv_tokens: int = 0, **terms: object) -> None:
+    def __init__(self, slots: int = 4, kv_tokens: int = 0, **terms: Any) -> None:
         self.clock = HandClock()
-        self.admission = Admission(replace(Terms(), **terms), self.clock)  # type: ignore[arg-type]
+        self.admission = Admission(replace(Terms(max_waiting=100), **terms), self.clock)
         self.admission.open(slots, kv_tokens)
 
     def ask(
@@ -35,9 +36,9 @@ class House:
         ticket = Ticket(tenant, Load(prompt, output, n, cached), priority, deadline)
         return asyncio.ensure_future(self.admission.admit(ticket))
 
-    async def slot(self, tenant: str = "a", **wish: int | None) -> Slot:
+    async def slot(self, tenant: str = "a", **wish: Any) -> Slot:
         """A request that is served at once."""
-        task = self.ask(tenant, **wish)  # type: ignore[arg-type]
+        task = self.ask(tenant, **wish)
         await breathe()
         assert task.done()
         return task.result()

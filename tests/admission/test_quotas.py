@@ -30,11 +30,6 @@ def quotas(wall: Wall) -> Quotas:
     return Quotas(Counts(), wall)
 
 
-async def settled(quotas: Quotas) -> None:
-    """Wait for what closing leaves to be done."""
-    await quotas.aclose()
-
-
 async def test_a_tenant_without_limits_is_never_refused_and_told_nothing(quotas: Quotas) -> None:
     visits = [await quotas.enter(tenant()) for _ in range(100)]
     for visit in visits:
@@ -97,7 +92,7 @@ async def test_a_refused_request_counts_for_nothing(quotas: Quotas) -> None:
             await other.reserve(30, 30)
         finally:
             other.close(None)
-    await settled(quotas)
+    await quotas.settled()
     standing = await quotas.standing(acme)
     assert standing["x-ratelimit-remaining-requests"] == "1"
     assert standing["x-ratelimit-remaining-tokens"] == "40"
@@ -111,7 +106,7 @@ async def test_what_was_reserved_is_settled_to_what_was_used(quotas: Quotas) -> 
     assert visit.headers()["x-ratelimit-remaining-tokens"] == "400"
     visit.close(150)
     visit.close(150)
-    await settled(quotas)
+    await quotas.settled()
     assert (await quotas.standing(acme))["x-ratelimit-remaining-tokens"] == "850"
 
 
@@ -120,7 +115,7 @@ async def test_use_beyond_the_reservation_is_counted_too(quotas: Quotas) -> None
     visit = await quotas.enter(acme)
     await visit.reserve(40, 8000)
     visit.close(240)
-    await settled(quotas)
+    await quotas.settled()
     assert (await quotas.standing(acme))["x-ratelimit-remaining-tokens"] == "0"
     with pytest.raises(RateLimited) as refused:
         await (await quotas.enter(acme)).reserve(1, 1)
@@ -177,7 +172,7 @@ async def test_many_at_once_take_no_more_than_the_limit(quotas: Quotas) -> None:
             return False
 
     served = await asyncio.gather(*(ask() for _ in range(200)))
-    await settled(quotas)
+    await quotas.settled()
     assert sum(served) == 15
     assert (await quotas.standing(acme))["x-ratelimit-remaining-requests"] == "5"
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 
 import httpx
@@ -21,6 +22,18 @@ from tests.telemetry.collector import GrpcCollector, grpc_collector
 
 WINDOW = 8192
 STAGE_S = 12
+KEYS = ("acme-key", "beta-key")
+TENANTS = """
+[[tenant]]
+name = "acme"
+key_sha256 = ["{}"]
+
+[[tenant]]
+name = "beta"
+key_sha256 = ["{}"]
+requests_per_minute = 40
+max_output_tokens = 500
+"""
 # A cache hardly larger than one window: six long answers do not fit in it together. 256 bytes are a token.
 ENGINE = {"kv_cache_memory_bytes": 256 * (WINDOW + 256), "max_num_seqs": 6}
 
@@ -46,19 +59,21 @@ class Ground:
 def ground(cache: Path, folder: Path) -> Iterator[Ground]:
     """Everything started, loaded, and stopped at the end."""
     model = make(folder / "one-layer", cache, context_window=WINDOW)
+    tenants = folder / "tenants.toml"
+    tenants.write_text(TENANTS.format(*(sha256(key.encode()).hexdigest() for key in KEYS)))
     with (
         grpc_collector() as (collector, port),
-        _service(model, port) as served,
+        _service(model, tenants, port) as served,
         prometheus_over(served.url, folder) as prometheus,
     ):
         began_s = time.time()
-        seen = asyncio.run(load(served.url, STAGE_S))
+        seen = asyncio.run(load(served.url, KEYS, STAGE_S))
         time.sleep(3)  # two scrapes and an evaluation of the rules
         yield Ground(served.url, prometheus, collector, seen, began_s, time.time())
 
 
 @contextmanager
-def _service(model: Path, collector_port: int) -> Iterator[Served]:
+def _service(model: Path, tenants: Path, collector_port: int) -> Iterator[Served]:
     served = start(
         "--model",
         str(model),
@@ -66,6 +81,11 @@ def _service(model: Path, collector_port: int) -> Iterator[Served]:
         TWOPHASE_MAX_INPUT_TOKENS="7000",
         TWOPHASE_MAX_OUTPUT_TOKENS="1500",
         TWOPHASE_SLO_TTFT_MS="150",
+        TWOPHASE_DEADLINE_MODE="shadow",  # or late first tokens would be refused before they could be late
+        TWOPHASE_MAX_RUNNING="12",  # twice what the engine runs: some wait here and some there
+        TWOPHASE_MAX_WAITING="8",
+        TWOPHASE_TENANTS_FILE=str(tenants),
+        TWOPHASE_PUBLIC_METRICS="1",
         OTEL_EXPORTER_OTLP_ENDPOINT=f"http://127.0.0.1:{collector_port}",
         OTEL_EXPORTER_OTLP_PROTOCOL="grpc",
         OTEL_BSP_SCHEDULE_DELAY="200",

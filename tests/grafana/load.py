@@ -1,38 +1,40 @@
-"""A short load that meets every branch: each stage makes another thing scarce, and beside all of them run
+"""A short load that meets every branch: each stage makes another thing scarce, and beside all of them come
 callers who ask too much, leave early or write nonsense."""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
+import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
 
 import httpx
 
 CHAT = "/v1/chat/completions"
-FIRST_TEXT = b'"content":"'
+FIRST_TEXT = re.compile(rb'"content":"[^"]')
+COME_BACK_S = 0.3  # sooner than Retry-After says, as callers do
 
 Messages = list[dict[str, str]]
 
 
-@dataclass
-class Seen:
-    """What the callers have seen."""
-
-    first_text_s: list[float] = field(default_factory=list)
-    statuses: list[int] = field(default_factory=list)
-
-
 class Callers:
-    """All of them, on one client. Every prompt begins with a number of its own, unless it is to be shared."""
+    """All with one key, and what they have seen. Prompts begin with a number of their own unless shared."""
 
-    def __init__(self, web: httpx.AsyncClient, seen: Seen) -> None:
-        self._web = web
-        self._seen = seen
+    def __init__(self, url: str, key: str) -> None:
+        limits = httpx.Limits(max_connections=None)
+        self._web = httpx.AsyncClient(
+            base_url=url, headers={"authorization": f"Bearer {key}"}, timeout=120, limits=limits
+        )
         self._numbers = itertools.count()
+        self.first_text_s: list[float] = []
+        self.statuses: list[int] = []
+
+    async def aclose(self) -> None:
+        """Let go of the connections."""
+        await self._web.aclose()
 
     async def ask(self, words: int, tokens: int) -> None:
         """A stream read to its end."""
@@ -42,6 +44,10 @@ class Callers:
         """A long beginning that is always the same, and a short end that is not."""
         system = {"role": "system", "content": "manual " * words}
         await self._stream([system, *self._talk(3)], tokens)
+
+    async def stop_short(self) -> None:
+        """Reserves much and uses little: the service comes to promise its cache several times over."""
+        await self._stream(self._talk(3), 1000, stop=["a", "e", "i"])
 
     async def leave_early(self) -> None:
         """Asks for more than it may have, which is cut to what it may, and leaves after a few words."""
@@ -66,39 +72,53 @@ class Callers:
         body = {"messages": messages, "max_tokens": tokens, "ignore_eos": True, "stream": True, **fields}
         began = time.perf_counter()
         async with self._web.stream("POST", CHAT, json=body) as response:
-            self._seen.statuses.append(response.status_code)
-            chunks, had_text = 0, False
+            self.statuses.append(response.status_code)
+            had_text = False
             async for chunk in response.aiter_raw():
-                if not had_text and FIRST_TEXT in chunk:
+                if not had_text and FIRST_TEXT.search(chunk):
                     had_text = True
-                    self._seen.first_text_s.append(time.perf_counter() - began)
-                chunks += 1
-                if chunks >= most_chunks:
+                    self.first_text_s.append(time.perf_counter() - began)
+                most_chunks -= 1
+                if most_chunks == 0:
                     return
+        if response.status_code == 429:
+            await asyncio.sleep(COME_BACK_S)
 
     def _talk(self, words: int) -> Messages:
         return [_turn("user", f"{next(self._numbers)} " + "word " * words)]
 
 
-async def load(url: str, stage_s: float) -> Seen:
-    """Put the service under load, six stages long; returns what the callers have seen."""
-    seen = Seen()
-    limits = httpx.Limits(max_connections=None)
-    async with httpx.AsyncClient(base_url=url, timeout=120, limits=limits) as web:
-        callers = Callers(web, seen)
+@dataclass(frozen=True)
+class Seen:
+    """What all callers have seen."""
+
+    first_text_s: list[float]
+    statuses: list[int]
+
+
+async def load(url: str, keys: tuple[str, str], stage_s: float) -> Seen:
+    """Put the service under load from two tenants, the second of them a nuisance."""
+    callers, nuisance = (Callers(url, key) for key in keys)
+    async with aclosing(callers), aclosing(nuisance):
         async with _beside(
-            (1.5, callers.leave_early),
-            (2.0, callers.talk_too_long),
-            (1.0, callers.ask_too_much),
-            (1.0, callers.write_nonsense),
+            (1.5, nuisance.leave_early),
+            (2.0, nuisance.talk_too_long),
+            (1.0, nuisance.ask_too_much),
+            (1.0, nuisance.write_nonsense),
         ):
-            await _crowd(3, stage_s, lambda: callers.ask(words=10, tokens=300))
-            await _crowd(2, stage_s, lambda: callers.ask(words=6000, tokens=1))
-            await _crowd(2, stage_s, lambda: callers.ask_again(words=2000, tokens=150))
-            await _crowd(24, stage_s, lambda: callers.ask(words=30, tokens=60))
-            await _crowd(8, stage_s, lambda: callers.ask(words=1200, tokens=1000))
-            await asyncio.sleep(stage_s / 2)
-    return seen
+            await _stages(callers, stage_s)
+        return Seen(callers.first_text_s + nuisance.first_text_s, callers.statuses + nuisance.statuses)
+
+
+async def _stages(callers: Callers, seconds: float) -> None:
+    await _crowd(3, seconds, lambda: callers.ask(words=10, tokens=300))
+    await _crowd(2, seconds, lambda: callers.ask(words=6000, tokens=1))
+    await _crowd(2, seconds, lambda: callers.ask_again(words=2000, tokens=150))
+    await _crowd(24, seconds, lambda: callers.ask(words=30, tokens=60))
+    for _ in range(5):
+        await asyncio.gather(*(callers.stop_short() for _ in range(8)))
+    await _crowd(8, seconds, lambda: callers.ask(words=1200, tokens=1000))
+    await asyncio.sleep(seconds / 2)
 
 
 async def _crowd(size: int, seconds: float, visit: Callable[[], Awaitable[None]]) -> None:

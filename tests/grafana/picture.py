@@ -30,9 +30,8 @@ from tests.grafana.written import Shown, concrete, shown
 PICTURES = FOLDER.parent / "pictures"
 CAPTION = (
     "The dashboard's own queries, run on a Prometheus that scraped a real service every second through a "
-    "short test load. Drawn with matplotlib; this is not a screenshot of Grafana."
+    "short test load (seconds below). Drawn with matplotlib; this is not a screenshot of Grafana."
 )
-COLUMNS = 2
 LEGEND_ROWS = 6
 UNITS = {"s": "s", "percentunit": "%", "reqps": "requests/s", "cps": "events/s", "short": "", "none": ""}
 
@@ -45,13 +44,15 @@ def draw(loaded: Ground) -> list[Path]:
 
 
 def _board(loaded: Ground, title: str, queries: Sequence[Shown]) -> Path:
+    """Panels lie where they lie in Grafana."""
     panels = [list(group) for _, group in groupby(queries, key=lambda query: query.panel["id"])]
-    rows = math.ceil(len(panels) / COLUMNS)
-    figure, axes = plt.subplots(rows, COLUMNS, figsize=(10, 2.3 * rows + 0.6), layout="constrained")
-    for ax, panel in zip(axes.flat, panels, strict=False):
-        _panel(loaded, ax, panel)
-    for ax in axes.flat[len(panels) :]:
-        ax.axis("off")
+    places = [panel[0].panel["gridPos"] for panel in panels]
+    height = max(place["y"] + place["h"] for place in places)
+    figure = plt.figure(figsize=(10, 0.26 * height + 0.6), layout="constrained")
+    grid = figure.add_gridspec(height, 24)
+    for place, panel in zip(places, panels, strict=True):
+        x, y = place["x"], place["y"]
+        _panel(loaded, figure.add_subplot(grid[y : y + place["h"], x : x + place["w"]]), panel)
     figure.suptitle(title, fontsize=12, fontweight="bold")
     figure.supxlabel(CAPTION, fontsize=7.5, color="#555555")
     path = PICTURES / f"{re.sub(r'[^a-z]+', '-', title.removeprefix('Twophase: ').lower())}.png"
@@ -69,7 +70,7 @@ def _panel(loaded: Ground, ax: Axes, queries: Sequence[Shown]) -> None:
     ax.set_xlim(0, loaded.ended_s - loaded.began_s)
     if unit == "percentunit":
         ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g}"))
-    kind = {"heatmap": _heat, "statetimeline": _states, "stat": _figure}.get(panel["type"], _lines)
+    kind = {"heatmap": _heat, "state-timeline": _states, "stat": _figure}.get(panel["type"], _lines)
     kind(loaded, ax, queries)
 
 
@@ -81,7 +82,7 @@ def _lines(loaded: Ground, ax: Axes, queries: Sequence[Shown]) -> None:
     if stacked:
         _stack(loaded, ax, alive)
     else:
-        _overlay(loaded, ax, queries[0].unit, alive)
+        _overlay(loaded, ax, alive)
     if alive:
         ax.legend(fontsize=6, ncols=math.ceil(len(alive) / LEGEND_ROWS), loc="upper left", framealpha=0.6)
     ax.set_ylim(bottom=0)
@@ -94,10 +95,10 @@ def _stack(loaded: Ground, ax: Axes, found: Sequence[tuple[Shown, Series]]) -> N
         ax.stackplot(times, rows, labels=[_name(*pair) for pair in found], alpha=0.7)
 
 
-def _overlay(loaded: Ground, ax: Axes, unit: str, found: Sequence[tuple[Shown, Series]]) -> None:
+def _overlay(loaded: Ground, ax: Axes, found: Sequence[tuple[Shown, Series]]) -> None:
     other = None
     for query, series in found:
-        if query.unit == unit:
+        if query.own_axis is None:
             ax.plot(*_xy(loaded, series), label=_name(query, series), linewidth=1.2)
             continue
         other = other or ax.twinx()
@@ -150,12 +151,13 @@ def _figure(loaded: Ground, ax: Axes, queries: Sequence[Shown]) -> None:
 
 
 def _found(loaded: Ground, query: Shown) -> list[Series]:
-    return loaded.prometheus.over(concrete(query.expr), loaded.began_s, loaded.ended_s)
+    found = loaded.prometheus.over(concrete(query.expr), loaded.began_s, loaded.ended_s)
+    return [series for series in found if any(not math.isnan(value) for _, value in series.samples)]
 
 
 def _xy(loaded: Ground, series: Series) -> tuple[list[float], list[float]]:
     numbers = [(when - loaded.began_s, value) for when, value in series.samples if not math.isnan(value)]
-    return [when for when, _ in numbers] or [0], [value for _, value in numbers] or [0]
+    return [when for when, _ in numbers], [value for _, value in numbers]
 
 
 def _name(query: Shown, series: Series) -> str:

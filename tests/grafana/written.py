@@ -36,12 +36,17 @@ class Shown:
         return str(self.target["expr"])
 
     @property
-    def unit(self) -> str:
-        """Of this query: the panel's, or that of its own axis."""
+    def own_axis(self) -> str | None:
+        """The unit of the axis that this query has for itself, if it has one."""
         for override in self.panel["fieldConfig"]["overrides"]:
             if override["matcher"] == {"id": "byFrameRefID", "options": self.target["refId"]}:
                 return next(str(p["value"]) for p in override["properties"] if p["id"] == "unit")
-        return str(self.panel["fieldConfig"]["defaults"]["unit"])
+        return None
+
+    @property
+    def unit(self) -> str:
+        """Of its values."""
+        return self.own_axis or str(self.panel["fieldConfig"]["defaults"]["unit"])
 
     @property
     def range(self) -> tuple[float, float]:
