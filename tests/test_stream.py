@@ -130,7 +130,7 @@ def test_a_silent_stream_gets_comment_lines(engine: ScriptedEngine, chat: Chat) 
 
 def test_a_slow_reader_gets_every_byte(server: Running, engine: ScriptedEngine) -> None:
     engine.script(*["x" * 9000] * 900)
-    with _post(server, body(stream=True, max_tokens=900), receive_bytes=4096) as wire:
+    with _post(server, body(stream=True, max_tokens=900), receive_bytes=65_536) as wire:
         time.sleep(0.5)  # eight million characters do not fit the sockets
         received = bytearray()
         while not received.endswith(b"0\r\n\r\n"):
@@ -141,7 +141,7 @@ def test_a_slow_reader_gets_every_byte(server: Running, engine: ScriptedEngine) 
 
 def test_a_reader_that_stops_reading_is_given_up(server: Running, engine: ScriptedEngine) -> None:
     engine.script(*["x" * 9000] * 900, 60.0, "never")
-    with _post(server, body(stream=True, max_tokens=950), receive_bytes=4096) as wire:
+    with _post(server, body(stream=True, max_tokens=950), receive_bytes=65_536) as wire:
         until(lambda: len(engine.aborted) == 1, within_s=5)
         wire.close()
 

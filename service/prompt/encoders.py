@@ -86,7 +86,7 @@ class PieceEncoder:
         if self._proves_right(ids, ends, raw, shape):
             return share_out(ends, shape)
         guard = self._guard if piece.after_marker else ""
-        places = _ends(self._tokenizer.encode(guard + piece.text, add_special_tokens=False))
+        places = _ends(self._tokenizer.encode_batch([guard + piece.text], add_special_tokens=False)[0])
         return share_out(places[bool(guard) :] - len(guard), piece.shape)
 
     def _proves_right(self, ids: array[int], ends: Ends, raw: bytes, shape: Sequence[int]) -> bool:
@@ -124,7 +124,7 @@ class WholeEncoder:
 
     def _known(self, piece: Piece) -> Known:
         self._check(piece)
-        encoding = self._tokenizer.encode(piece.text, add_special_tokens=False)
+        encoding = self._tokenizer.encode_batch([piece.text], add_special_tokens=False)[0]
         return Known(array("I", encoding.ids), share_out(_ends(encoding), piece.shape))
 
     def _check(self, piece: Piece) -> None:

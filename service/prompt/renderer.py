@@ -132,7 +132,8 @@ class Renderer:
 
         def ids() -> list[int]:
             check_encodable(text, "prompt")
-            return self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
+            # By the batch calls, here and below: those for one text keep every other thread waiting.
+            return self._tokenizer.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids
 
         return await self._done(len(text) > LOOP_UNKNOWN, ids)
 
@@ -142,7 +143,7 @@ class Renderer:
         def text() -> str:
             if any(not 0 <= at < len(self.vocabulary.bytes_by_id) for at in ids):
                 raise InvalidValue("tokens holds an id this model does not have.", param="tokens")
-            return self._tokenizer.decode(ids, skip_special_tokens=False)
+            return self._tokenizer.decode_batch([list(ids)], skip_special_tokens=False)[0]
 
         return await self._done(len(ids) > LOOP_UNKNOWN, text)
 

@@ -98,7 +98,7 @@ def test_a_reader_slower_than_the_engine_is_told_apart(small: Served) -> None:
         )
     )
     with socket.socket() as wire:
-        wire.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        wire.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
         wire.settimeout(60)
         wire.connect(("127.0.0.1", port))
         head = f"POST {CHAT} HTTP/1.1\r\nHost: t\r\nConnection: close\r\nContent-Type: application/json\r\n"
