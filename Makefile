@@ -4,10 +4,10 @@ PYTHON ?= $(firstword $(shell command -v python3.11 python3) python3.11)
 VENV   := .venv
 BIN    := $(VENV)/bin
 # What mypy reads: those of our folders that hold Python.
-TYPED  := $(wildcard service tests bench loadtests requirements)
+TYPED  := $(wildcard service tests bench loadtests requirements grafana)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check bench lock clean install install-dev
+.PHONY: help run test check bench lock dashboards pictures clean install install-dev
 
 help: ## this list
 	@sed -nE 's/^([a-z]+):[^#]*## (.*)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -24,10 +24,18 @@ check: install-dev ## style, types, who imports whom, locks, and whether docs ag
 	$(BIN)/mypy $(TYPED)
 	$(BIN)/lint-imports
 	$(BIN)/python requirements/lock.py --check
+	$(BIN)/python -m grafana --check
+	if command -v promtool >/dev/null; then promtool check rules grafana/rules/*.yml; fi
 	$(BIN)/python -m pytest tests/test_docs.py
 
 bench: install-dev ## Twophase, bare vLLM and vllm serve side by side
 	$(BIN)/python -m bench
+
+dashboards: install-dev ## make grafana/dashboards/*.json from grafana/*.py
+	$(BIN)/python -m grafana
+
+pictures: install-dev ## draw what the dashboards' queries give on a real service, into grafana/pictures
+	$(BIN)/python -m tests.grafana.picture
 
 lock: install-dev ## make requirements/*.lock from pyproject.toml; UPGRADE=1 takes the newest of everything
 	$(BIN)/python requirements/lock.py $(if $(UPGRADE),--upgrade)
