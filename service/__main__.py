@@ -53,7 +53,7 @@ def model(settings: Settings, options: argparse.Namespace) -> None:
 
 
 def key(settings: Settings, options: argparse.Namespace) -> None:
-    """Make an API key for a tenant: shown once, with the table for the tenants file.
+    """Make an API key for a tenant: the key, shown once, to the terminal; its table to the standard output.
 
     Raises:
         StartError: no tenant can have that name.
@@ -62,7 +62,7 @@ def key(settings: Settings, options: argparse.Namespace) -> None:
         made = new_key(options.name)
     except ValueError as exc:
         raise StartError(str(exc)) from None
-    print(f"# The key, shown this once: {made.key}\n# For the file that TWOPHASE_TENANTS_FILE names:\n")
+    _say(f"the key of {options.name}, shown this once: {made.key}")
     print(made.table, end="")
 
 

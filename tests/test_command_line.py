@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import socket
 import subprocess
@@ -69,3 +70,12 @@ def test_the_model_command_says_where_the_model_is_and_how_big(embedded_model: P
     done = twophase("model", TWOPHASE_CACHE=str(cache))
     assert done.returncode == 0
     assert done.stdout.split() == [str(embedded_model), "273", "MB"]
+
+
+def test_a_new_key_is_told_to_the_terminal_and_its_table_to_the_output() -> None:
+    done = twophase("key", "acme")
+    key = done.stderr.split()[-1]
+    assert done.returncode == 0 and key.startswith("tp-")
+    assert key not in done.stdout
+    assert hashlib.sha256(key.encode()).hexdigest() in done.stdout and 'name = "acme"' in done.stdout
+    assert twophase("key", "no such name!").returncode == 1
