@@ -7,7 +7,7 @@ import logging
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 
 import uvloop
@@ -61,14 +61,7 @@ def build(settings: Settings, engine: Engine, renderer: Renderer) -> Parts:
     life = Life()
     tenants = Tenants(settings.tenants_file)
     quotas = Quotas(Counts(settings.quota_store.get_secret_value()))
-    admission = Admission(
-        Terms(
-            max_waiting=settings.max_waiting,
-            max_wait_s=settings.max_wait_s,
-            slo_ttft_s=settings.slo_ttft_ms / 1000,
-            shadow=settings.deadline_mode == "shadow",
-        )
-    )
+    admission = Admission(_terms(settings))
     observer = _observer(settings, tenants)
     chat = Chat(settings, engine, renderer, life, quotas, admission)
     watch = Watch(engine, life, settings.hang_s, chat.end_all)
@@ -85,7 +78,19 @@ def build(settings: Settings, engine: Engine, renderer: Renderer) -> Parts:
         await quotas.aclose()
         await observer.aclose()
 
-    app = FastAPI(
+    app = _application(lifespan)
+    gauges = Gauges(life, engine, renderer, admission, observer.metrics, settings.model_name)
+    app.include_router(chat_routes(chat, observer, settings))
+    app.include_router(counting_routes(chat, engine, renderer, settings))
+    app.include_router(probes(gauges))
+    # The last one added is the outermost.
+    app.add_middleware(Authenticate, tenants=tenants, public_metrics=settings.public_metrics)
+    app.add_middleware(RequestId)
+    return Parts(app, life, chat, tenants, admission)
+
+
+def _application(lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]]) -> FastAPI:
+    return FastAPI(
         title="Twophase",
         version=__version__,
         summary="Chat from a language model, with the time of every answer in plain sight.",
@@ -95,14 +100,15 @@ def build(settings: Settings, engine: Engine, renderer: Renderer) -> Parts:
         docs_url=None,  # both pages load scripts from other hosts
         redoc_url=None,
     )
-    gauges = Gauges(life, engine, renderer, admission, observer.metrics, settings.model_name)
-    app.include_router(chat_routes(chat, observer, settings))
-    app.include_router(counting_routes(chat, engine, renderer, settings))
-    app.include_router(probes(gauges))
-    # The last one added is the outermost.
-    app.add_middleware(Authenticate, tenants=tenants, public_metrics=settings.public_metrics)
-    app.add_middleware(RequestId)
-    return Parts(app, life, chat, tenants, admission)
+
+
+def _terms(settings: Settings) -> Terms:
+    return Terms(
+        max_waiting=settings.max_waiting,
+        max_wait_s=settings.max_wait_s,
+        slo_ttft_s=settings.slo_ttft_ms / 1000,
+        shadow=settings.deadline_mode == "shadow",
+    )
 
 
 def _observer(settings: Settings, tenants: Tenants) -> Observer:

@@ -19,6 +19,7 @@ from service.chat.service import Chat
 from service.errors import InternalFault, InvalidValue, ModelNotFound, ServiceError, shown
 from service.settings import Settings
 from service.telemetry.observer import Observation, Observer
+from service.telemetry.record import RequestRecord
 from service.web.body import read_json_body
 from service.web.encode import ChunkEncoder
 from service.web.responses import EventStream, WholeAnswer, client_gone
@@ -30,55 +31,69 @@ LONGEST_DEADLINE_MS = 24 * 60 * 60 * 1000
 
 def chat_routes(chat: Chat, observer: Observer, settings: Settings) -> APIRouter:
     """`/v1/chat/completions` and `/v1/models`."""
+    routes = _Routes(chat, observer, settings)
     router = APIRouter(tags=["chat"])
+    router.post("/v1/chat/completions", summary="Answer a conversation, streamed or whole")(
+        routes.completions
+    )
+    router.get("/v1/models", summary="The model served here")(routes.models)
+    router.get("/v1/models/{name:path}", summary="One model by name")(routes.model)
+    return router
 
-    @router.post("/v1/chat/completions", summary="Answer a conversation, streamed or whole")
-    async def completions(request: Request) -> Response:
-        observation = observer.open(request.state.request_id, request.scope["headers"], model=chat.model_name)
+
+class _Routes:
+    def __init__(self, chat: Chat, observer: Observer, settings: Settings) -> None:
+        self._chat = chat
+        self._observer = observer
+        self._settings = settings
+
+    async def completions(self, request: Request) -> Response:
+        observation = self._observer.open(
+            request.state.request_id, request.scope["headers"], model=self._chat.model_name
+        )
         try:
-            return await _completions(request, observation)
+            return await self._answer(request, observation)
         except BaseException as exc:
             _refused(observation, exc)
             raise
 
-    async def _completions(request: Request, observation: Observation) -> Response:
-        record = observation.record
-        raw = await read_json_body(
-            request,
-            max_bytes=settings.max_body_bytes,
-            timeout_s=settings.body_timeout_s,
-        )
-        record.read_s = time.monotonic()
-        wish, ignored = chat_request(parse_object(raw), strict=settings.strict, max_n=settings.max_n)
-        record.parsed_s = time.monotonic()
-        caller = Caller(request.state.tenant, _deadline_s(request, record.received_s))
-        answer = await _unless_gone(chat.open(wish, caller, observation), request.receive)
+    async def models(self) -> JSONResponse:
+        return JSONResponse({"object": "list", "data": [self._chat.model_card()]})
+
+    async def model(self, name: str) -> JSONResponse:
+        served = self._chat.model_name
+        if name != served:
+            raise ModelNotFound(f"There is no model {shown(name)} here; this service has {served}.")
+        return JSONResponse(self._chat.model_card())
+
+    async def _answer(self, request: Request, observation: Observation) -> Response:
+        wish, ignored = await self._read(request, observation.record)
+        caller = Caller(request.state.tenant, _deadline_s(request, observation.record.received_s))
+        answer = await _unless_gone(self._chat.open(wish, caller, observation), request.receive)
         headers = {**answer.budget.headers(), **answer.quota_headers}
         if names := header_names(ignored):
             headers["x-ignored-params"] = names
-        return _event_stream(answer, wish, headers) if wish.stream else WholeAnswer(answer, headers)
+        return self._event_stream(answer, wish, headers) if wish.stream else WholeAnswer(answer, headers)
 
-    def _event_stream(answer: Answer, wish: ChatRequest, headers: dict[str, str]) -> EventStream:
+    async def _read(self, request: Request, record: RequestRecord) -> tuple[ChatRequest, list[str]]:
+        settings = self._settings
+        raw = await read_json_body(
+            request, max_bytes=settings.max_body_bytes, timeout_s=settings.body_timeout_s
+        )
+        record.read_s = time.monotonic()
+        checked = chat_request(parse_object(raw), strict=settings.strict, max_n=settings.max_n)
+        record.parsed_s = time.monotonic()
+        return checked
+
+    def _event_stream(self, answer: Answer, wish: ChatRequest, headers: dict[str, str]) -> EventStream:
         running = bool(wish.stream_options and wish.stream_options.continuous_usage_stats)
         return EventStream(
             answer,
             ChunkEncoder(answer, with_usage=wish.includes_usage, running_usage=running),
             headers,
             with_usage=wish.includes_usage,
-            keepalive_s=settings.keepalive_s,
+            keepalive_s=self._settings.keepalive_s,
         )
-
-    @router.get("/v1/models", summary="The model served here")
-    async def models() -> JSONResponse:
-        return JSONResponse({"object": "list", "data": [chat.model_card()]})
-
-    @router.get("/v1/models/{name:path}", summary="One model by name")
-    async def model(name: str) -> JSONResponse:
-        if name != chat.model_name:
-            raise ModelNotFound(f"There is no model {shown(name)} here; this service has {chat.model_name}.")
-        return JSONResponse(chat.model_card())
-
-    return router
 
 
 def _deadline_s(request: Request, received_s: float) -> float | None:

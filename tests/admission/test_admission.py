@@ -217,6 +217,7 @@ async def test_who_leaves_in_the_moment_it_is_refused_leaves_no_error_unseen() -
     await breathe()
     house.admission.drain()
     await ended(waiting)
+    assert waiting.cancelled()
     slot.release()
     assert house.empty
 

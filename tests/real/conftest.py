@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -74,10 +75,10 @@ def start(*arguments: str, **settings: str) -> Served:
     return served
 
 
-@pytest.fixture(scope="session")
-def served(embedded_model: Path, cache: Path) -> Iterator[Served]:
-    """One real service for all tests here."""
-    served = start(TWOPHASE_CACHE=str(cache))
+@contextmanager
+def serving(*arguments: str, **settings: str) -> Iterator[Served]:
+    """`twophase serve` for as long as the block lasts, from when it is ready."""
+    served = start(*arguments, **settings)
     try:
         served.wait_until_ready()
         yield served
@@ -85,7 +86,14 @@ def served(embedded_model: Path, cache: Path) -> Iterator[Served]:
         if served.process.poll() is None:
             served.stop(signal.SIGTERM)
         assert served.watcher is not None
-        served.watcher.join(10)
+        served.watcher.join(30)
+
+
+@pytest.fixture(scope="session")
+def served(embedded_model: Path, cache: Path) -> Iterator[Served]:
+    """One real service for all tests here."""
+    with serving(TWOPHASE_CACHE=str(cache)) as served:
+        yield served
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import httpx
 import pytest
 
 from bench.random_model import make
-from tests.real.conftest import Served, start
+from tests.real.conftest import Served, serving
 
 WINDOW = 1024
 SLOTS = 2
@@ -40,7 +39,7 @@ def small(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ser
     """One service for all tests here. Its text is nonsense."""
     folder = tmp_path_factory.mktemp("tenants")
     model = make(tmp_path_factory.mktemp("models") / "one-layer", cache, context_window=WINDOW)
-    served = start(
+    with serving(
         "--model",
         str(model),
         TWOPHASE_ENGINE_ARGS=f'{{"kv_cache_memory_bytes": 33554432, "max_num_seqs": {SLOTS}}}',
@@ -49,15 +48,8 @@ def small(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ser
         TWOPHASE_SLO_TTFT_MS="600000",
         TWOPHASE_TENANTS_FILE=str(tenants_file(folder / "tenants.toml")),
         TWOPHASE_HANG_S="3",
-    )
-    try:
-        served.wait_until_ready()
+    ) as served:
         yield served
-    finally:
-        if served.process.poll() is None:
-            served.stop(signal.SIGTERM)
-        assert served.watcher is not None
-        served.watcher.join(30)
 
 
 @pytest.fixture(scope="session")
