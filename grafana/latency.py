@@ -106,7 +106,7 @@ def gaps() -> Lines:
 
 def phases() -> Lines:
     """Mean time per phase, stacked."""
-    begun = rate(f"{PHASE}_count", phase="prefill")
+    begun = f"{rate(f'{PHASE}_count', phase='prefill')} > 0"  # there may be refusals and nothing else
     return stacked(
         "Mean time by phase",
         SECONDS,

@@ -72,6 +72,8 @@ def build(settings: Settings, engine: Engine, renderer: Renderer) -> Parts:
         living = asyncio.create_task(life.start(engine.start, chat.start, watch.start))
         yield
         chat.drain()
+        if not living.done():
+            engine.cancel_start()
         await asyncio.wait({living})  # an engine half started would leave processes behind
         watch.stop()
         await engine.aclose()
@@ -148,7 +150,11 @@ def run(settings: Settings, model: str, address: socket.socket, say: Callable[[s
         StartError: the model could not be served, or the engine has died.
     """
     renderer = _renderer(settings, model)
-    engine = VllmEngine(model, settings.engine_args, settings.max_model_len)
+    engine = VllmEngine(
+        model,
+        {"served_model_name": [settings.model_name], **settings.engine_args},
+        settings.max_model_len,
+    )
     parts = build(settings, engine, renderer)
     signal.signal(signal.SIGHUP, lambda *_: parts.tenants.reload())
 

@@ -61,7 +61,9 @@ class ScriptedEngine(Engine):
         self._steps += 1
 
     async def start(self) -> None:
-        await asyncio.sleep(self.start_s)
+        began = time.monotonic()
+        while time.monotonic() < began + self.start_s:  # noqa: ASYNC110  # `cancel_start` shortens it
+            await asyncio.sleep(0.01)
         if self.start_failure:
             raise self.start_failure
 
@@ -72,6 +74,9 @@ class ScriptedEngine(Engine):
         self.started.append(work)
         steps = self._scripts.popleft() if self._scripts else ["word "] * work.max_output_tokens
         return _ScriptedGeneration(self, work, steps)
+
+    def cancel_start(self) -> None:
+        self.start_s = 0.0
 
     def check(self) -> None:
         if self.dead:

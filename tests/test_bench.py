@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -24,10 +24,10 @@ from bench.__main__ import main
 from bench.child import ROOT, Child
 from bench.client import Job
 from bench.client import run as run_client
-from bench.contestants import ENGINE_ARGS, flags
+from bench.contestants import ENGINE_ARGS, Contestant, flags
 from bench.meter import Used
-from bench.outcome import Timing, outcome
-from bench.race import order
+from bench.outcome import Outcome, Timing, outcome
+from bench.race import Race, Rules, order
 from bench.sample import Results, Sample
 from bench.shapes import Shape, prompt, prompts, streams, warm_up
 from bench.stats import Spread, excesses, quantile, ratios, spread
@@ -201,6 +201,89 @@ def test_everyone_is_first_and_last_equally_often() -> None:
     assert sorted(one[0] for one in rounds) == sorted(one[-1] for one in rounds) == list("aabbcc")
     befores = [(one.index("a") < one.index("b")) for one in rounds]
     assert befores.count(True) == 3
+
+
+class Scripted(Contestant):
+    """Answers at once, and remembers what it was asked."""
+
+    def __init__(self, name: str, child: Child, asked: list[tuple[str, str, int]]) -> None:
+        self.name = self.label = name
+        self.child = child
+        self._asked = asked
+
+    def ready(self) -> bool:
+        return True
+
+    def run(self, shape: Shape, turn: int) -> Outcome:
+        self._asked.append((self.name, shape.name, turn))
+        return Outcome(1, 10, 0.5, [0.1], 0.001, 300, 0.0)
+
+
+class Silent:
+    """A watcher of which nobody hears."""
+
+    def begins(self, what: str) -> None: ...
+
+    def has(self, sample: Sample) -> None: ...
+
+    def repeats(self, shape: Shape, others: float) -> None: ...
+
+    def waits(self) -> None: ...
+
+
+ALWAYS, NEVER = 2.0, -1.0  # shares of the machine that others never, or always, exceed
+ANY_TIME = float("inf")
+
+
+@pytest.fixture
+def asked() -> list[tuple[str, str, int]]:
+    return []
+
+
+@pytest.fixture
+def race(tmp_path: Path, asked: list[tuple[str, str, int]]) -> Iterator[Race]:
+    child = Child(["sleep", "600"], {}, tmp_path / "log")
+    shapes = [streams(8, 4, repeat=False), prompts(100)]
+    yield Race([Scripted(name, child, asked) for name in "ab"], shapes, Silent())
+    child.ask_to_end()
+    child.end()
+
+
+def test_every_shape_is_asked_of_everyone_in_every_round(
+    race: Race, asked: list[tuple[str, str, int]]
+) -> None:
+    results = race.run(Rules(2, ANY_TIME, calm=ALWAYS, repeats=9, patience_s=0))
+    assert [(name, shape) for name, shape, _ in asked] == [
+        ("a", "8 streams"),
+        ("b", "8 streams"),
+        ("a", "100 words"),
+        ("b", "100 words"),
+        ("b", "8 streams"),
+        ("a", "8 streams"),
+        ("b", "100 words"),
+        ("a", "100 words"),
+    ]
+    assert [turn for _, _, turn in asked] == [1, 1, 2, 2, 3, 3, 4, 4]
+    assert results.complete
+    assert results.values("a", "8 streams", "tokens_per_s") == [20, 20]
+    assert results.disturbed == []
+
+
+def test_a_disturbed_turn_is_repeated_and_kept_apart(race: Race, asked: list[tuple[str, str, int]]) -> None:
+    results = race.run(Rules(2, ANY_TIME, calm=NEVER, repeats=1, patience_s=0))
+    assert len(asked) == 8 + 2
+    assert [one.turn for one in results.disturbed] == [1, 1]
+    assert len(results.values("b", "100 words", "peak_mb")) == 2
+
+
+def test_no_turn_begins_when_the_time_is_up(race: Race, asked: list[tuple[str, str, int]]) -> None:
+    results = race.run(Rules(2, deadline=0, calm=ALWAYS, repeats=1, patience_s=0))
+    assert (asked, results.samples, results.complete) == ([], [], False)
+
+
+def test_everyone_is_warmed_up_with_everything(race: Race, asked: list[tuple[str, str, int]]) -> None:
+    race.warm_up()
+    assert sorted(asked) == sorted((name, shape, -1) for name in "ab" for shape in ("8 streams", "100 words"))
 
 
 def sample(contestant: str, turn: int, **measures: float) -> Sample:

@@ -106,3 +106,12 @@ def test_an_idle_engine_that_answers_is_never_taken_for_hung(renderer: Renderer)
         for _ in range(15):
             assert client.get("/readyz").status_code == 200
             time.sleep(0.1)
+
+
+def test_a_signal_during_the_start_ends_it(settings: Settings, renderer: Renderer) -> None:
+    engine = ScriptedEngine()
+    engine.start_s = 60
+    with running(settings, engine, renderer, wait=False) as server:
+        server.loop.call_soon_threadsafe(server.server.handle_exit, 15, None)
+        server.thread.join(10)
+        assert not server.thread.is_alive()

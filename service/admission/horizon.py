@@ -42,14 +42,15 @@ class Horizon:
     def until_release(self, count: int) -> float:
         """Steps until `count` answers have ended, if another of usual length follows each.
 
-        Answers that should have ended will end any moment, but not all at once: no sooner than at
-        the rate at which they end on average.
+        Beyond the first, answers end no faster than they do on average: several whose end is near
+        are not all going to end at once. One that should have ended is no nearer than average.
         """
         running = len(self._ends)
         usual = self._lengths / running
         rounds, place = divmod(count - 1, running)
         expected = self._ends[place][0] - self._passed + rounds * usual
-        return max(expected, count * usual / (running + 1))
+        average = usual / (running + 1)
+        return max(expected, average * (count - 1)) if expected > 0 else average * count
 
     def _insert(self, number: int, steps: float) -> float:
         end = self._passed + steps

@@ -153,6 +153,9 @@ class Engine(Protocol):
             EngineUnavailable: the engine has died.
         """
 
+    def cancel_start(self) -> None:
+        """Make a start that is under way fail soon, leaving no process behind."""
+
     def check(self) -> None:
         """Raises EngineUnavailable when the engine is known to be dead."""
 

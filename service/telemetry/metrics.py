@@ -45,6 +45,9 @@ class Metrics:
             "twophase_kv_reserved_tokens",
             "Cache tokens that admitted requests may still come to need",
         )
+        self._kv_capacity = gauge(
+            registry, "twophase_kv_capacity_tokens", "Tokens that the engine's key-value cache holds"
+        )
         self._piece_cache = gauge(
             registry, "twophase_piece_cache_bytes", "Memory of prompt pieces that are already tokenized"
         )
@@ -80,6 +83,10 @@ class Metrics:
     def set_kv_reserved(self, tokens: int) -> None:
         """Cache tokens that admitted requests may still come to need."""
         self._kv_reserved.set(tokens)
+
+    def set_kv_capacity(self, tokens: int) -> None:
+        """Show what the engine's cache holds."""
+        self._kv_capacity.set(tokens)
 
     def set_piece_cache(self, used_bytes: int) -> None:
         """Show how much memory the known pieces of prompts take."""

@@ -49,6 +49,7 @@ class Gauges:
         """Bring what is not counted but looked up to the metrics."""
         if self.life.stage is Stage.OPEN:
             self.metrics.set_build(**self.versions())
+            self.metrics.set_kv_capacity(self.engine.facts.kv_capacity_tokens)
         self.metrics.set_ready(self.life.stage is Stage.OPEN)
         self.metrics.set_draining(self.life.stage is Stage.DRAINING)
         self.metrics.set_kv_reserved(self.admission.reserved_tokens)

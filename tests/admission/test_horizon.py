@@ -42,6 +42,13 @@ def test_answers_overdue_end_no_faster_than_answers_do_on_average() -> None:
     assert made.until_release(4) == pytest.approx(4 * 30 / 5)
 
 
+def test_an_end_that_is_near_is_believed_but_several_are_not_expected_at_once() -> None:
+    made = horizon(*[30] * 4)
+    made.advance(29)
+    assert made.until_release(1) == pytest.approx(1)
+    assert made.until_release(3) == pytest.approx(2 * 30 / 5)
+
+
 def test_an_answer_that_is_over_or_moved_counts_no_more_where_it_was() -> None:
     made = Horizon()
     first, second = made.enter(1, 10), made.enter(2, 20)

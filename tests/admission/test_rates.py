@@ -146,19 +146,60 @@ async def test_an_answer_that_its_caller_left_says_nothing_about_lengths() -> No
     assert not len(track.rates.lengths)
 
 
-async def test_misses_are_known_and_allowed_for_up_to_half_of_what_is_predicted() -> None:
+async def test_what_a_stream_has_written_already_it_need_not_write_any_more() -> None:
     track = Track()
+    for _ in range(3):
+        await track.answers(1, Load(40, 32), first_s=0.2, step_s=0.1)
+    quick = track.begin(Load(40, 32))
+    await track.clock.go(0.1)
+    quick.wrote(1)
+    quick.wrote(27)
+    assert track.rates.predict(Load(40, 32), 1).queue_s == pytest.approx(0.4, rel=0.05)
+    slow = track.begin(Load(40, 32))
+    await track.clock.go(3.0)
+    slow.wrote(1)
+    wait = track.rates.predict(Load(40, 32), 2).queue_s
+    assert wait is not None and wait > 3
+
+
+async def missed(track: Track, by_s: float) -> None:
+    """Some first tokens that were predicted in 1.2 s, most of it for others, and came later."""
     await track.answers(1, Load(40, 32), first_s=0.2, step_s=0.1)
     for _ in range(10):
         run = track.begin(Load(40, 32), Prediction(1.0, 0.2, 0.2, 3.0))
-        await track.clock.go(1.5)
+        await track.clock.go(1.2 + by_s)
         run.wrote(1)
         run.end(complete=False)
-    assert track.rates.misses.quantile(0.5) == pytest.approx(0.3)
+
+
+async def prediction_beside_another(track: Track) -> Prediction:
+    """For a request that has to wait for one that has just begun."""
     running = track.begin(Load(40, 32))
     await track.clock.go(0.2)
     running.wrote(1)
-    prediction = track.rates.predict(Load(40, 32), releases=1)
-    assert prediction.queue_s is not None and prediction.for_others_s is not None
-    assert prediction.margin_s == pytest.approx(min(0.3, prediction.for_others_s / 2))
-    assert track.rates.predict(Load(40, 32, cached_tokens=0), releases=0).margin_s <= 0.3
+    return track.rates.predict(Load(40, 32), releases=1)
+
+
+async def test_by_how_much_predictions_were_too_early_is_known_and_allowed_for() -> None:
+    track = Track()
+    await missed(track, by_s=0.3)
+    assert track.rates.misses.quantile(0.5) == pytest.approx(0.3)
+    assert (await prediction_beside_another(track)).margin_s == pytest.approx(0.3)
+
+
+async def test_never_more_is_allowed_for_than_half_of_what_is_predicted() -> None:
+    track = Track()
+    await missed(track, by_s=60)
+    prediction = await prediction_beside_another(track)
+    assert prediction.for_others_s is not None
+    assert prediction.margin_s == pytest.approx(prediction.for_others_s / 2)
+
+
+async def test_predictions_for_an_idle_engine_say_nothing_about_misses() -> None:
+    track = Track()
+    await track.answers(1, Load(40, 32), first_s=0.2, step_s=0.1)
+    run = track.begin(Load(40, 32), track.rates.predict(Load(40, 32), releases=0))
+    await track.clock.go(0.9)
+    run.wrote(1)
+    run.end(complete=False)
+    assert not len(track.rates.misses)

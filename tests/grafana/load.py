@@ -24,7 +24,7 @@ class Callers:
     """All with one key, and what they have seen. Prompts begin with a number of their own unless shared."""
 
     def __init__(self, url: str, key: str) -> None:
-        # An idle connection is given up here first, or the server's giving it up could meet a request half-way.
+        # Given up here before the server gives it up, which could meet a request half-way.
         limits = httpx.Limits(max_connections=None, keepalive_expiry=1)
         self._web = httpx.AsyncClient(
             base_url=url, headers={"authorization": f"Bearer {key}"}, timeout=120, limits=limits
@@ -113,7 +113,7 @@ async def load(url: str, keys: tuple[str, str], stage_s: float) -> Seen:
 
 async def _stages(callers: Callers, seconds: float) -> None:
     await _crowd(3, seconds, lambda: callers.ask(words=10, tokens=300))
-    await _crowd(2, seconds, lambda: callers.ask(words=6000, tokens=1))
+    await _crowd(1, seconds, lambda: callers.ask(words=6000, tokens=1))
     await _crowd(2, seconds, lambda: callers.ask_again(words=2000, tokens=150))
     await _crowd(24, 1.5 * seconds, lambda: callers.ask(words=30, tokens=60))
     for _ in range(5):

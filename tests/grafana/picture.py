@@ -66,7 +66,7 @@ def _panel(loaded: Ground, ax: Axes, queries: Sequence[Shown]) -> None:
     unit = queries[0].unit
     ax.set_title(panel["title"], fontsize=8.5, loc="left")
     ax.tick_params(labelsize=7)
-    ax.set_ylabel(UNITS.get(unit, unit.removeprefix("suffix:").strip()), fontsize=7)
+    ax.set_ylabel(_named(queries[0].panel["fieldConfig"]["defaults"]["unit"]), fontsize=7)
     ax.set_xlim(0, loaded.ended_s - loaded.began_s)
     if unit == "percentunit":
         ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g}"))
@@ -103,7 +103,7 @@ def _overlay(loaded: Ground, ax: Axes, found: Sequence[tuple[Shown, Series]]) ->
             continue
         other = other or ax.twinx()
         other.plot(*_xy(loaded, series), color="tab:red", linestyle="--", linewidth=1)
-        other.set_ylabel(f"{_name(query, series)}, {UNITS.get(query.unit, query.unit)}", fontsize=7)
+        other.set_ylabel(f"{_name(query, series)}, {_named(query.own_axis)}", fontsize=7)
         other.tick_params(labelsize=7)
         other.set_ylim(bottom=0)
 
@@ -133,7 +133,7 @@ def _states(loaded: Ground, ax: Axes, queries: Sequence[Shown]) -> None:
                 shade = color.replace("dark-gray", "lightgray").replace("dark-", "dark")
                 ax.bar(at, 1, width=1.05, color=shade, label=name)
     ax.set_yticks([])
-    ax.legend(fontsize=6, ncols=3, loc="upper left")
+    ax.legend(fontsize=6, ncols=8, loc="lower left", bbox_to_anchor=(0, -0.3), frameon=False)
 
 
 def _figure(loaded: Ground, ax: Axes, queries: Sequence[Shown]) -> None:
@@ -148,6 +148,10 @@ def _figure(loaded: Ground, ax: Axes, queries: Sequence[Shown]) -> None:
         va="center",
         transform=ax.transAxes,
     )
+
+
+def _named(unit: str) -> str:
+    return UNITS.get(unit, unit.removeprefix("suffix:").strip())
 
 
 def _found(loaded: Ground, query: Shown) -> list[Series]:

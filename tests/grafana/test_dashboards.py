@@ -19,9 +19,6 @@ from tests.grafana.written import concrete, expressions, metrics, rules, shown, 
 pytestmark = pytest.mark.engine
 
 # Read by panels and not there yet, with the reason. An entry that is no longer true is a failure.
-NOT_YET = {
-    "twophase_kv_capacity_tokens": "the service does not export the size of the cache",
-}
 OF_PROMETHEUS = {"up"}
 
 # What the load is for. Each of these has happened, or panels were drawn over nothing.
@@ -75,9 +72,6 @@ def test_the_load_met_every_branch(loaded: Ground, what: str) -> None:
 def test_a_panel_has_data_that_its_unit_allows(loaded: Ground, query: Any) -> None:
     expr = concrete(query.expr)
     found = series_of(loaded, expr)
-    if metrics(expr) & NOT_YET.keys():
-        assert not found, "it has data now: take it out of the exceptions"
-        return
     least, most = query.range
     assert found
     for series in found:
@@ -105,7 +99,7 @@ def test_every_metric_we_read_is_in_a_scrape_under_that_name(loaded: Ground) -> 
     served = set(re.findall(r"^([a-zA-Z_:][\w:]*)[{ ]", page, re.MULTILINE))
     recorded = {rule["record"] for rule in rules() if "record" in rule}
     read = {name for expr in expressions().values() for name in metrics(expr)}
-    assert read - served - recorded - OF_PROMETHEUS == NOT_YET.keys()
+    assert read - served - recorded - OF_PROMETHEUS == set()
 
 
 def test_metrics_read_as_rates_are_counters_and_the_others_gauges(loaded: Ground) -> None:

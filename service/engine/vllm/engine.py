@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 from collections.abc import Mapping
 from typing import Any
 
+import psutil
 from vllm.inputs.engine import tokens_input
 from vllm.usage.usage_lib import UsageContext
 from vllm.v1.engine.async_llm import AsyncLLM
@@ -101,6 +103,12 @@ class VllmEngine:
             self._abort(work.id, internal=False)
             raise
         return VllmGeneration(collector, self._abort)
+
+    def cancel_start(self) -> None:
+        # The start waits in a thread for processes it has made; without them it gives up.
+        for child in psutil.Process().children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                child.kill()
 
     def check(self) -> None:
         if self._llm is None or self._llm.errored:
