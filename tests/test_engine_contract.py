@@ -80,7 +80,7 @@ def work(
 ) -> Work:
     """A request that ends only at its length."""
     chosen = Sampling(**{"ignore_eos": True, "temperature": 0.0, **sampling})  # type: ignore[arg-type]
-    return Work(name, list(PROMPT), chosen, max_output_tokens, n, stream)
+    return Work(name, list(PROMPT), chosen, max_output_tokens, n, stream=stream)
 
 
 async def finished(generation: Generation) -> Collected:

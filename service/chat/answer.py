@@ -75,6 +75,8 @@ class Answer(Sink):
             self._wrote(len(delta.token_ids), delta.clock.cached_tokens if delta.clock is not None else 0)
         if delta.finish is not None:
             self._unfinished -= 1
+            if self._unfinished == 0 and self.holding.slot is not None:
+                self.holding.slot.release(complete=True)  # a slow reader keeps no place in the engine
         if self._sink is not None:
             self._sink.put(delta)
 

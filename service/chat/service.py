@@ -180,7 +180,7 @@ class Chat:
 
     def _check(self, request: ChatRequest, tenant: Tenant) -> None:
         self._check_model(request.model)
-        if request.priority:
+        if request.priority is not None and request.priority != tenant.priority:
             tenant.require("priority")
 
     async def _check_words(self, sampling: Sampling) -> None:

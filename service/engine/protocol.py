@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal, Protocol
 
 from service.engine.sampling import Sampling
@@ -51,6 +51,7 @@ class Work:
     sampling: Sampling
     max_output_tokens: int
     n: int = 1
+    _: KW_ONLY
     priority: int = 0  # lower goes first, where the engine knows priorities
     cache_salt: str | None = None  # only prompts under the same salt share cached prefixes
     stream: bool = True  # False: only the first token and the end of each choice are handed over

@@ -101,7 +101,9 @@ def _deadline_s(request: Request, received_s: float) -> float | None:
     given = request.headers.get(DEADLINE_HEADER)
     if given is None:
         return None
-    if not (given.isascii() and given.isdigit() and 0 < int(given[:12]) <= LONGEST_DEADLINE_MS):
+    if not (
+        given.isascii() and given.isdigit() and len(given) < 10 and 0 < int(given) <= LONGEST_DEADLINE_MS
+    ):
         raise InvalidValue(
             f"{DEADLINE_HEADER} must be a whole number of milliseconds from 1 to {LONGEST_DEADLINE_MS}.",
             param=DEADLINE_HEADER,

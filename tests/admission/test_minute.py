@@ -78,6 +78,39 @@ async def test_what_is_given_back_counts_in_the_minute_it_was_taken_in() -> None
     assert (await minutes.usage("a", 10)).before == 4
 
 
+class Watched(Counts):
+    """Remembers what is added, and may look as if another replica had been quicker."""
+
+    def __init__(self, *, behind: bool = False) -> None:
+        super().__init__()
+        self.added: list[int] = []
+        self._behind = behind
+
+    async def get(self, key: str) -> int:
+        return 0 if self._behind else await super().get(key)
+
+    async def add(self, key: str, amount: int, keep_s: int) -> int:
+        self.added.append(amount)
+        return await super().add(key, amount, keep_s)
+
+
+async def test_what_another_took_between_look_and_taking_is_given_back() -> None:
+    counts = Watched(behind=True)
+    minutes = Minutes(counts, Wall())
+    assert [(await minutes.take("a", 6, 10))[1] for _ in range(3)] == [True, False, False]
+    assert counts.added == [6, 6, -6, 6, -6]
+
+
+async def test_nothing_is_written_for_what_is_refused_or_given_back_too_late() -> None:
+    counts, wall = Watched(), Wall()
+    minutes = Minutes(counts, wall)
+    taken, _ = await minutes.take("a", 10, 10)
+    await minutes.take("a", 1, 10)
+    wall.now += 200
+    await minutes.change("a", taken.minute, -10)
+    assert counts.added == [10]
+
+
 async def test_what_is_given_back_too_late_changes_nothing() -> None:
     wall = Wall()
     minutes = Minutes(Counts(), wall)

@@ -77,6 +77,14 @@ def test_what_has_not_varied_has_no_slope() -> None:
     assert trend.at(4000, 1) == pytest.approx(1.0)
 
 
+def test_what_has_hardly_varied_is_not_taken_for_a_cause() -> None:
+    trend = Trend()
+    for _ in range(30):
+        trend.add(0.9, 39.9, 16)
+        trend.add(1.1, 40.1, 16)
+    assert trend.at(400, 16) < 3
+
+
 @given(st.lists(st.tuples(times, causes, causes), min_size=1, max_size=60), causes, causes)
 def test_no_line_falls_or_goes_below_zero(
     samples: list[tuple[float, float, float]], a: float, b: float

@@ -34,6 +34,7 @@ def engine_args(model: str, args: Mapping[str, Any], max_model_len: int | None) 
         )
     chosen: dict[str, Any] = {"enable_prefix_caching": True, "disable_log_stats": False}
     if current_platform.is_cpu():
+        chosen["max_num_seqs"] = 16  # more at once is hardly more in all, and each answer takes longer
         chosen["enforce_eager"] = True  # compiling takes minutes and gains 10 to 15 % on a CPU
         if "VLLM_CPU_KVCACHE_SPACE" not in os.environ:
             chosen["kv_cache_memory_bytes"] = kv_cache_bytes(free_bytes(), folder_weights_bytes(model))
