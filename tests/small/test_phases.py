@@ -16,6 +16,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.real.conftest import Served
+from tests.serving import until
 from tests.small.conftest import KEYS
 from tests.sse import read
 
@@ -150,7 +151,8 @@ def test_a_client_that_leaves_ends_its_work_in_the_engine_within_a_second(
     running = "vllm:num_requests_running"
     with web.stream("POST", CHAT, json=request(n=16, max_tokens=900, stream=True)) as response:
         next(response.iter_bytes())
-        assert any(value > 0 for key, value in samples(web).items() if key[0] == running)
+        # The engine tells its statistics of a step after its tokens.
+        until(lambda: any(value > 0 for key, value in samples(web).items() if key[0] == running))
     time.sleep(1)
     now = samples(web)
     assert all(value == 0 for key, value in now.items() if key[0] in (running, "vllm:num_requests_waiting"))
