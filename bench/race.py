@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 from bench.contestants import Contestant
 from bench.machine import Bystanders, load_average
 from bench.sample import Results, Sample, most_disturbed, sample
-from bench.shapes import Shape, warm_up
+from bench.shapes import Shape, lead_in
 
 T = TypeVar("T")
 
@@ -58,8 +58,8 @@ class Race:
         """Every contestant does everything once, unmeasured."""
         for contestant in self._contestants:
             self._watcher.begins(f"warming up {contestant.label}")
-            for shape in warm_up(self._shapes):
-                contestant.run(shape, turn=-1)
+            for shape in self._shapes:
+                contestant.run(lead_in(shape), turn=0)
 
     def run(self, rules: Rules) -> Results:
         """All rounds, or as many as there is time for."""
@@ -103,6 +103,7 @@ class Race:
 
     def _ask(self, contestant: Contestant, shape: Shape) -> Sample:
         self._watcher.begins(f"{shape.name}: {contestant.label}")
+        contestant.run(lead_in(shape), -self._turn)
         load = load_average()
         bystanders = self._bystanders()
         outcome = contestant.run(shape, self._turn)

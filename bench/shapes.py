@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 STREAM_PROMPT_WORDS = 16
 PROMPT_TOKENS_OUT = 8
 LEAST_STREAM_REQUESTS = 32  # few streams are asked several times over, so that there is something to measure
-WARM_UP_TOKENS = 32
+LEAD_IN_TOKENS = 32
 
 WORDS = (
     "amber anchor autumn basket bridge candle canyon cedar cellar circle copper cotton "
@@ -48,12 +47,10 @@ def prompts(words: int) -> Shape:
     return Shape(f"{words} words", 1, max(8, min(24, 12_000 // words)), words, PROMPT_TOKENS_OUT)
 
 
-def warm_up(of: Sequence[Shape]) -> list[Shape]:
-    """Every shape once, with short answers."""
-    return [
-        Shape(shape.name, shape.streams, shape.streams, shape.words, min(shape.tokens, WARM_UP_TOKENS))
-        for shape in of
-    ]
+def lead_in(shape: Shape) -> Shape:
+    """The same with one short answer for each stream: what has not run for a while is slow at first."""
+    tokens = min(shape.tokens, LEAD_IN_TOKENS)
+    return Shape(shape.name, shape.streams, shape.streams, shape.words, tokens)
 
 
 def prompt(shape: Shape, turn: int, index: int) -> str:
