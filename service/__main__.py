@@ -15,6 +15,7 @@ from service.errors import StartError
 from service.settings import Settings, load
 from service.telemetry.log import formatter
 from service.web.listen import listening_socket
+from service.web.tls import certificate_of
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -39,6 +40,8 @@ def serve(settings: Settings, options: argparse.Namespace) -> None:
         ModelUnavailable, StartError: with a sentence that says what to do.
     """
     address = listening_socket(settings.host, settings.port)
+    if certificate := certificate_of(settings):
+        certificate.check()
     model = _model(settings)
     _say(f"loading {settings.model_name}")
     from service.app import run  # after the first line: importing vLLM alone takes ten seconds

@@ -31,8 +31,9 @@ from service.telemetry.metrics import Metrics
 from service.telemetry.observer import Observer
 from service.telemetry.traces import traces_from_environment
 from service.web.authenticate import Authenticate
+from service.web.cors import Cors
 from service.web.counting import counting_routes
-from service.web.middleware import RequestId
+from service.web.middleware import Surround
 from service.web.probes import Gauges, probes
 from service.web.refusal import handlers
 from service.web.routes import chat_routes
@@ -87,7 +88,9 @@ def build(settings: Settings, engine: Engine, renderer: Renderer) -> Parts:
     app.include_router(probes(gauges))
     # The last one added is the outermost.
     app.add_middleware(Authenticate, tenants=tenants, public_metrics=settings.public_metrics)
-    app.add_middleware(RequestId)
+    if settings.cors_origins:
+        app.add_middleware(Cors, origins=settings.cors_origins)
+    app.add_middleware(Surround)
     return Parts(app, life, chat, tenants, admission)
 
 
@@ -156,14 +159,20 @@ def run(settings: Settings, model: str, address: socket.socket, say: Callable[[s
         settings.max_model_len,
     )
     parts = build(settings, engine, renderer)
-    signal.signal(signal.SIGHUP, lambda *_: parts.tenants.reload())
 
     def announce() -> None:
         host, port = address.getsockname()[:2]
         window = engine.facts.context_window
-        say(f"ready: {settings.model_name} at http://{host}:{port} (window {window} tokens; Ctrl-C stops it)")
+        where = f"{'https' if settings.tls_cert_file else 'http'}://{host}:{port}"
+        say(f"ready: {settings.model_name} at {where} (window {window} tokens; Ctrl-C stops it)")
 
     server = Server(parts.app, settings, parts.life, engine, parts.chat.drain, announce)
+
+    def read_again(*_: object) -> None:
+        parts.tenants.reload()
+        server.renew_certificate()
+
+    signal.signal(signal.SIGHUP, read_again)
     say("starting the engine; this takes about half a minute")
     try:
         uvloop.run(server.serve(sockets=[address]))

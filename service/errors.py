@@ -19,7 +19,9 @@
     │  ├─ MethodNotAllowed     405 method_not_allowed
     │  ├─ RequestTimeout       408 request_timeout
     │  ├─ BodyTooLarge         413 body_too_large
-    │  └─ WrongMediaType       415 unsupported_media_type
+    │  ├─ UriTooLong           414 uri_too_long
+    │  ├─ WrongMediaType       415 unsupported_media_type
+    │  └─ HeadersTooLarge      431 headers_too_large
     ├─ CapacityError               nobody is at fault: there is more to do than can be done in time
     │  ├─ RateLimited          429 rate_limit_exceeded
     │  ├─ Overloaded           429 overloaded
@@ -204,11 +206,25 @@ class BodyTooLarge(CallerError):
     code = "body_too_large"
 
 
+class UriTooLong(CallerError):
+    """The URL is longer than the service reads."""
+
+    status = 414
+    code = "uri_too_long"
+
+
 class WrongMediaType(CallerError):
     """The body is not declared as JSON."""
 
     status = 415
     code = "unsupported_media_type"
+
+
+class HeadersTooLarge(CallerError):
+    """The headers are more, or larger, than the service reads."""
+
+    status = 431
+    code = "headers_too_large"
 
 
 class CapacityError(ServiceError):

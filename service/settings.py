@@ -5,13 +5,15 @@ from __future__ import annotations
 import difflib
 import ipaddress
 import os
+import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, SecretStr, ValidationError, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import (
     BaseSettings,
+    NoDecode,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
     TomlConfigSettingsSource,
@@ -20,7 +22,27 @@ from pydantic_settings import (
 from service.errors import StartError
 
 PREFIX = "TWOPHASE_"
+ORIGIN = re.compile(r"https?://(?:[a-z0-9.-]+|\[[0-9a-f:]+\])(?::[0-9]{1,5})?")  # as browsers send it
 EMBEDDED_MODEL = "smollm2-135m-instruct"
+
+
+def _split(value: object) -> object:
+    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+
+def _network(value: str) -> str:
+    ipaddress.ip_network(value)
+    return value
+
+
+def _origin(value: str) -> str:
+    if value != "*" and not ORIGIN.fullmatch(value):
+        raise ValueError(f"{value!r} is no origin; write it like https://chat.example.org, without a path")
+    return value
+
+
+Networks = Annotated[tuple[Annotated[str, AfterValidator(_network)], ...], NoDecode, BeforeValidator(_split)]
+Origins = Annotated[tuple[Annotated[str, AfterValidator(_origin)], ...], NoDecode, BeforeValidator(_split)]
 
 
 class SettingsError(StartError):
@@ -93,6 +115,18 @@ class Settings(BaseSettings):
         "enforce", description="Whether predictions refuse requests or are only counted"
     )
     allow_anonymous: bool = Field(False, description="Serve other machines without API keys")
+    tls_cert_file: Path | None = Field(
+        None, description="Certificate chain (PEM): serve https in place of http; read again on SIGHUP"
+    )
+    tls_key_file: Path | None = Field(
+        None, description="Key of the certificate (PEM), where it is not in the same file"
+    )
+    trusted_proxies: Networks = Field(
+        (), description="Addresses or networks, by comma, whose X-Forwarded-For and -Proto are believed"
+    )
+    cors_origins: Origins = Field(
+        (), description="Origins, by comma, whose pages may call this service from a browser; `*` for any"
+    )
     strict: bool = Field(False, description="Refuse request fields nobody knows, in place of ignoring them")
     max_n: int = Field(8, ge=1, le=128, description="Largest `n` (answers per request)")
     max_body_bytes: int = Field(4 * 2**20, ge=1024, description="Largest request body, in bytes")
@@ -118,6 +152,14 @@ class Settings(BaseSettings):
         path = os.environ.get(PREFIX + "CONFIG")
         file = TomlConfigSettingsSource(settings_cls, toml_file=path) if path else None
         return (init_settings, env_settings, *([file] if file else []))
+
+    @model_validator(mode="after")
+    def _key_with_certificate(self) -> Self:
+        if self.tls_key_file and not self.tls_cert_file:
+            raise ValueError(
+                f"{PREFIX}TLS_KEY_FILE needs {PREFIX}TLS_CERT_FILE, the certificate it belongs to"
+            )
+        return self
 
     @model_validator(mode="after")
     def _public_only_with_intent(self) -> Self:

@@ -75,6 +75,7 @@ def _values(
         "trace_id": trace_id,
         "model": record.model,
         "tenant": record.tenant,
+        "client": record.client,
         "stream": record.stream,
         "n": record.n,
         "prompt_tokens": None if budget is None else budget.prompt_tokens,

@@ -33,10 +33,15 @@ class Observer:
         self._sampling: asyncio.Task[None] | None = None
 
     def open(
-        self, request_id: str, headers: Sequence[tuple[bytes, bytes]], *, model: str = ""
+        self,
+        request_id: str,
+        headers: Sequence[tuple[bytes, bytes]],
+        *,
+        model: str = "",
+        client: str | None = None,
     ) -> Observation:
-        """Begin to observe a request whose header has arrived; `headers` are ASGI's."""
-        record = RequestRecord(request_id, model=model, crowd=self._crowd)
+        """Begin to observe a request whose header has arrived; `headers` are ASGI's, `client` its address."""
+        record = RequestRecord(request_id, model=model, client=client, crowd=self._crowd)
         observation = Observation(self, record, self.traces.open(headers))
         self.metrics.inflight.add(record)
         return observation

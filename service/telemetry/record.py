@@ -53,6 +53,7 @@ class RequestRecord:
     wall_offset_s: float = field(default_factory=lambda: time.time() - time.monotonic())
     model: str = ""
     tenant: str = "anonymous"
+    client: str | None = None  # address
     stream: bool = False
     n: int = 1
     response_id: str = ""

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.admission.tenants import Tenants
 from service.errors import Unauthenticated
 from service.web.refusal import render
+
+log = logging.getLogger(__name__)
 
 PROBES = frozenset(("/livez", "/readyz", "/health"))
 METRICS = "/metrics"
@@ -27,5 +31,6 @@ class Authenticate:
         try:
             scope["state"]["tenant"] = self._tenants.identify(keys)
         except Unauthenticated as exc:
+            log.info("refused for want of a key: %s", (scope["client"] or ("no address",))[0])
             return await render(exc)(scope, receive, send)
         await self._app(scope, receive, send)

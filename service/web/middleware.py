@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import uuid
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from service.errors import InternalFault, shown
+from service.web.refusal import render
+
+log = logging.getLogger(__name__)
+
 CLEAN_ID = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
+POLICY = b"content-security-policy"  # a page that runs scripts brings a policy of its own
+SAFE = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+)
+NOTHING_RUNS = (POLICY, b"default-src 'none'; frame-ancestors 'none'")
 
 
-class RequestId:
-    """Gives every response an `x-request-id`: the client's own when clean and short, else a new one."""
+class Surround:
+    """What every response has: an `x-request-id`, headers that keep browsers from guessing, an end in words.
+
+    The id is the client's own when clean and short, else a new one.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -22,12 +37,28 @@ class RequestId:
             return await self._app(scope, receive, send)
         given = Headers(scope=scope).get("x-request-id", "")
         request_id = given if CLEAN_ID.fullmatch(given) else f"req-{uuid.uuid4().hex}"
-
         scope.setdefault("state", {})["request_id"] = request_id
+        begun = False
 
-        async def send_with_id(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
+            nonlocal begun
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message)["x-request-id"] = request_id
+                begun = True
+                message["headers"] = _headers(message.get("headers", ()), request_id)
             await send(message)
 
-        await self._app(scope, receive, send_with_id)
+        try:
+            await self._app(scope, receive, send_with_headers)
+        except Exception:
+            if begun:
+                raise
+            log.exception("unexpected error on %s, request %s", shown(scope["path"], 120), request_id)
+            fault = InternalFault("Something went wrong in the service; the server's log has the details.")
+            await render(fault)(scope, receive, send_with_headers)
+
+
+def _headers(given: list[tuple[bytes, bytes]], request_id: str) -> list[tuple[bytes, bytes]]:
+    headers = [*given, (b"x-request-id", request_id.encode()), *SAFE]
+    if not any(name == POLICY for name, _ in given):
+        headers.append(NOTHING_RUNS)
+    return headers

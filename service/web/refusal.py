@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,7 +16,6 @@ from starlette.types import Receive, Scope, Send
 
 from service.errors import (
     CallerError,
-    InternalFault,
     InvalidValue,
     MethodNotAllowed,
     NotFound,
@@ -26,8 +24,6 @@ from service.errors import (
 )
 from service.web.body import body_is_coming
 from service.web.encode import error_body
-
-log = logging.getLogger(__name__)
 
 LINGER_S = 2
 
@@ -95,12 +91,6 @@ async def client_left(request: Request, exc: Exception) -> Response:
     return Response(status_code=499)
 
 
-async def unexpected(request: Request, exc: Exception) -> Response:
-    """Handler for everything else: the caller learns that it happened, the log learns what."""
-    log.error("unexpected error on %s", request.url.path, exc_info=exc)
-    return render(InternalFault("Something went wrong in the service; the server's log has the details."))
-
-
 def handlers() -> Mapping[Any, Any]:
     """Exception class -> handler, as FastAPI takes them."""
     return {
@@ -108,5 +98,4 @@ def handlers() -> Mapping[Any, Any]:
         HTTPException: framework_error,
         RequestValidationError: invalid_query,
         ClientDisconnect: client_left,
-        Exception: unexpected,
     }

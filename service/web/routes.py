@@ -49,7 +49,10 @@ class _Routes:
 
     async def completions(self, request: Request) -> Response:
         observation = self._observer.open(
-            request.state.request_id, request.scope["headers"], model=self._chat.model_name
+            request.state.request_id,
+            request.scope["headers"],
+            model=self._chat.model_name,
+            client=None if request.client is None else request.client.host,
         )
         try:
             return await self._answer(request, observation)

@@ -16,6 +16,7 @@ from service.engine.protocol import Engine
 from service.errors import EngineUnavailable
 from service.settings import Settings
 from service.web.connection import connection_class
+from service.web.tls import certificate_of
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +35,7 @@ class Server(uvicorn.Server):
         on_drain: Callable[[], None],
         on_ready: Callable[[], None] | None = None,
     ) -> None:
+        self._certificate = certificate_of(settings)
         super().__init__(_config(app, settings))
         self.failure: Exception | None = None
         self._life = life
@@ -47,6 +49,11 @@ class Server(uvicorn.Server):
         self.force_exit = self.should_exit
         self.should_exit = True
         self._life.drain()
+
+    def renew_certificate(self) -> None:
+        """Read the certificate again, for connections that come from now on."""
+        if self._certificate is not None and self.config.loaded and self.config.ssl is not None:
+            self._certificate.renew(self.config.ssl)
 
     async def on_tick(self, counter: int) -> bool:
         """Ends the server when the model cannot be served, so that a supervisor starts it again."""
@@ -95,4 +102,8 @@ def _config(app: FastAPI, settings: Settings) -> uvicorn.Config:
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=CLOSING_S,
+        ssl_certfile=settings.tls_cert_file,
+        ssl_keyfile=settings.tls_key_file,
+        proxy_headers=bool(settings.trusted_proxies),
+        forwarded_allow_ips=list(settings.trusted_proxies),
     )

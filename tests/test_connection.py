@@ -1,0 +1,225 @@
+"""What a client may send around a body: bounded, told in the one error shape, and no harm to anybody else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import httpx
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
+
+from service.prompt.renderer import Renderer
+from service.settings import Settings
+from service.web.connection import LINGER_S, MOST_HEAD_BYTES, MOST_HEADERS, MOST_URL_BYTES
+from tests.conftest import body
+from tests.scripted import ScriptedEngine
+from tests.serving import Running, running, until
+from tests.wire import connect, replies, send, to_the_end
+
+CHAT = "/v1/chat/completions"
+CLOSE = b"Host: t\r\nConnection: close\r\n\r\n"
+STARTED = f"POST {CHAT} HTTP/1.1\r\nHost: t\r\nContent-Type: application/json\r\n".encode()
+
+
+def whole(**fields: object) -> bytes:
+    """A complete chat request."""
+    content = json.dumps(body(**fields)).encode()
+    return STARTED + b"Content-Length: %d\r\n\r\n" % len(content) + content
+
+
+@pytest.fixture(scope="module")
+def engine() -> ScriptedEngine:
+    """One engine for all tests here."""
+    return ScriptedEngine()
+
+
+@pytest.fixture(scope="module")
+def server(engine: ScriptedEngine, renderer: Renderer) -> Iterator[Running]:
+    """One server for all tests here."""
+    with running(Settings(body_timeout_s=2), engine, renderer) as server:
+        yield server
+
+
+@pytest.fixture(autouse=True)
+def the_service_is_as_before(server: Running) -> Iterator[None]:
+    """Whatever a test sends, nothing is left of it and the next caller is served."""
+    yield
+    until(lambda: server.life.in_flight == 0 and not server.server.server_state.tasks, within_s=8)
+    with server.client() as client:
+        assert client.post(CHAT, json=body()).status_code == 200
+
+
+@pytest.mark.parametrize("length", [MOST_URL_BYTES + 1, 200_000, 2_000_000])
+def test_a_url_that_is_too_long_is_414(server: Running, length: int) -> None:
+    (reply,) = send(server, b"GET /" + b"x" * length + b" HTTP/1.1\r\n" + CLOSE)
+    assert (reply.status, reply.code) == (414, "uri_too_long")
+
+
+def test_a_url_of_the_longest_length_is_looked_at(server: Running) -> None:
+    (reply,) = send(server, b"GET /" + b"x" * (MOST_URL_BYTES - 1) + b" HTTP/1.1\r\n" + CLOSE)
+    assert (reply.status, reply.code) == (404, "not_found")
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        b"X-Long: " + b"x" * MOST_HEAD_BYTES + b"\r\n",
+        b"X-Endless: " + b"x" * 40 * MOST_HEAD_BYTES,
+        b"X" * 40 * MOST_HEAD_BYTES,
+        b"".join(b"X-%d: 1\r\n" % at for at in range(MOST_HEADERS + 1)),
+        b"".join(b"X-%d: %s\r\n" % (at, b"x" * 1000) for at in range(MOST_HEADERS)),
+    ],
+    ids=["long value", "endless value", "endless name", "many", "many and long"],
+)
+def test_too_much_of_headers_is_431(server: Running, headers: bytes) -> None:
+    (reply,) = send(server, b"GET /livez HTTP/1.1\r\n" + headers + CLOSE)
+    assert (reply.status, reply.code) == (431, "headers_too_large")
+
+
+def test_as_many_headers_as_may_be_are_read(server: Running) -> None:
+    head = b"".join(b"X-%d: 1\r\n" % at for at in range(MOST_HEADERS - 2))
+    (reply,) = send(server, b"GET /livez HTTP/1.1\r\n" + head + CLOSE)
+    assert reply.status == 200
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        b"0\r\nX-Trailer: " + b"x" * 40 * MOST_HEAD_BYTES,
+        b"1;" + b"x" * 40 * MOST_HEAD_BYTES,
+    ],
+    ids=["trailer", "chunk extension"],
+)
+def test_what_has_no_end_after_the_head_is_431_too(server: Running, rest: bytes) -> None:
+    (reply,) = send(server, STARTED + b"Transfer-Encoding: chunked\r\n\r\n" + rest)
+    assert (reply.status, reply.code) == (431, "headers_too_large")
+
+
+def test_a_trailer_is_no_header(server: Running) -> None:
+    content = json.dumps(body()).encode()
+    chunked = b"%x\r\n%s\r\n0\r\nX-Request-Timeout-Ms: never\r\nX-Request-Id: mine\r\n\r\n" % (
+        len(content),
+        content,
+    )
+    head = b"Transfer-Encoding: chunked\r\nConnection: close\r\nTrailer: X-Request-Id\r\n\r\n"
+    (reply,) = send(server, STARTED + head + chunked)
+    assert reply.status == 200 and reply.headers["x-request-id"] != "mine"
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"Content-Length: 5\r\nContent-Length: 6\r\n\r\nhello",
+        b"Content-Length: -5\r\n\r\nhello",
+        b"Content-Length: 1e3\r\n\r\nhello",
+        b"Content-Length: 99999999999999999999999\r\n\r\nhello",
+        b"Transfer-Encoding: chunked\r\n\r\nzz\r\nhello\r\n0\r\n\r\n",
+        b"Transfer-Encoding: chunked\r\n\r\n-1\r\nhello\r\n0\r\n\r\n",
+        b"Transfer-Encoding: chunked\r\n\r\nfffffffffffffffffff\r\nhello\r\n0\r\n\r\n",
+        b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello, and more\r\n0\r\n\r\n",
+        b"X-Split: a\r\n folded\x00\r\n\r\n",
+        b"X Bad: name\r\n\r\n",
+    ],
+)
+def test_framing_that_can_be_read_in_two_ways_is_400(server: Running, broken: bytes) -> None:
+    *_, reply = send(server, STARTED + broken)
+    assert (reply.status, reply.code) == (400, "invalid_http")
+    assert reply.headers["connection"] == "close"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"GET",
+        b"GET /livez HTTP/9.9",
+        b"get /livez HTTP/1.1",
+        b"GET \xff\xfe HTTP/1.1",
+        b"GET http://[::1 HTTP/1.1",
+        b"CONNECT a:80 HTTP/1.1",
+        b"PRI * HTTP/2.0",
+        b"\x00" * 64,
+    ],
+)
+def test_a_request_line_that_is_none_is_400(server: Running, line: bytes) -> None:
+    (reply,) = send(server, line + b"\r\n" + CLOSE)
+    assert (reply.status, reply.code) == (400, "invalid_http")
+
+
+def test_requests_in_one_go_are_answered_in_turn(server: Running) -> None:
+    last = b"GET /livez HTTP/1.1\r\n" + CLOSE
+    first, second, third = send(server, whole() + b"GET /nothing HTTP/1.1\r\nHost: t\r\n\r\n" + last)
+    assert [first.status, second.status, third.status] == [200, 404, 200]
+
+
+@pytest.mark.parametrize(
+    "after",
+    [b"\x16\x03\x01 no HTTP\r\n\r\n", b"GET / HTTP/1.1\r\nX: " + b"x" * 40 * MOST_HEAD_BYTES],
+    ids=["garbage", "endless head"],
+)
+def test_what_follows_a_whole_request_does_not_break_its_answer(
+    server: Running, engine: ScriptedEngine, after: bytes
+) -> None:
+    engine.script("one ", 0.3, "two")
+    (reply,) = send(server, whole() + after)
+    assert reply.status == 200 and json.loads(reply.content)["choices"][0]["message"]["content"] == "one two"
+
+
+def test_an_upgrade_is_not_made_and_the_connection_says_that_it_ends(server: Running) -> None:
+    head = b"Host: t\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n\r\n"
+    (reply,) = send(server, b"GET /livez HTTP/1.1\r\n" + head)
+    assert reply.status == 200 and reply.headers["connection"] == "close"
+
+
+def test_who_goes_on_sending_after_a_refusal_is_not_kept(server: Running) -> None:
+    with connect(server) as wire:
+        wire.sendall(STARTED + b"Content-Length: 999999999\r\n\r\n")
+        wire.settimeout(LINGER_S + 5)
+        try:
+            while True:
+                wire.sendall(b" " * 1024)
+                if b"}}" in (received := wire.recv(65_536)):
+                    break
+            while True:
+                wire.sendall(b" " * 1024)
+        except (BrokenPipeError, ConnectionResetError):
+            pass
+    (reply,) = replies(received)
+    assert reply.status == 413
+
+
+def test_who_leaves_at_any_byte_costs_nothing(server: Running) -> None:
+    request = whole(stream=True, max_tokens=50)
+    for at in range(0, len(request), 7):
+        with connect(server) as wire:
+            wire.sendall(request[:at])
+
+
+@examples(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_bytes_that_went_wrong_on_the_way_are_never_a_server_error(
+    server: Running, data: st.DataObject
+) -> None:
+    request = bytearray(whole().replace(b"Host: t\r\n", b"Host: t\r\nConnection: close\r\n"))
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, len(request) - 1))
+        piece = data.draw(st.binary(max_size=3) | st.sampled_from([b"\r\n", b"\r\n\r\n", b"\x00", b":"]))
+        request[at : at + data.draw(st.integers(0, 3))] = piece
+    with connect(server) as wire:
+        wire.sendall(request)
+        wire.shutdown(1)  # nothing more comes
+        received = to_the_end(wire)
+    for reply in replies(received):
+        assert reply.status < 500, reply
+        assert reply.status == 200 or reply.code
+
+
+def test_every_answer_forbids_guessing_and_running(client: httpx.Client) -> None:
+    for path in ("/livez", "/v1/models", "/nothing", "/metrics", "/openapi.json"):
+        headers = client.get(path).headers
+        assert headers["x-content-type-options"] == "nosniff" and headers["referrer-policy"] == "no-referrer"
+        assert headers["content-security-policy"].startswith("default-src 'none'")
+        assert headers["x-request-id"] and "server" not in headers
