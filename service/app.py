@@ -25,6 +25,7 @@ from service.chat.watch import Watch
 from service.engine.protocol import Engine
 from service.engine.vllm import VllmEngine
 from service.errors import StartError
+from service.prompt.memory import PromptMemory
 from service.prompt.renderer import Renderer
 from service.settings import Settings
 from service.telemetry.metrics import Metrics
@@ -64,7 +65,8 @@ def build(settings: Settings, engine: Engine, renderer: Renderer) -> Parts:
     quotas = Quotas(Counts(settings.quota_store.get_secret_value()))
     admission = Admission(_terms(settings))
     observer = _observer(settings, tenants)
-    chat = Chat(settings, engine, renderer, life, quotas, admission)
+    memory = PromptMemory(settings.prompt_memory_bytes)
+    chat = Chat(settings, engine, renderer, life, quotas, admission, memory)
     watch = Watch(engine, life, settings.hang_s, chat.end_all)
 
     @asynccontextmanager
@@ -82,7 +84,7 @@ def build(settings: Settings, engine: Engine, renderer: Renderer) -> Parts:
         await observer.aclose()
 
     app = _application(lifespan)
-    gauges = Gauges(life, engine, renderer, admission, observer.metrics, settings.model_name)
+    gauges = Gauges(life, engine, renderer, admission, observer.metrics, memory, settings.model_name)
     app.include_router(chat_routes(chat, observer, settings))
     app.include_router(counting_routes(chat, engine, renderer, settings))
     app.include_router(probes(gauges))

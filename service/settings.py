@@ -91,6 +91,9 @@ class Settings(BaseSettings):
     piece_cache_bytes: int = Field(
         64 * 2**20, ge=2**20, description="Memory for pieces of prompts that are already tokenized, in bytes"
     )
+    prompt_memory_bytes: int = Field(
+        32 * 2**20, ge=0, description="Memory for what was sent before, as token ids, to tell what is cached"
+    )
     engine_args: dict[str, Any] = Field(
         default_factory=dict, description="Any vLLM engine arguments, as JSON or a TOML table"
     )

@@ -20,6 +20,7 @@ from service.budget.limits import Allowance, in_force
 from service.budget.pace import Pace
 from service.budget.plan import plan
 from service.errors import ContextLengthExceeded, ServiceError
+from service.prompt.causes import ADVICE
 from service.prompt.renderer import Renderer
 from service.settings import PREFIX, Settings
 from service.telemetry.metrics import Metrics
@@ -38,6 +39,7 @@ def tables() -> list[tuple[Path, str, list[str]]]:
         (readme, "settings", list(_settings())),
         (readme, "examples", list(_examples())),
         (readme, "metrics", list(_metrics())),
+        (readme, "causes", [f"| {cause} | {advice} |" for cause, advice in ADVICE.items()]),
         (contributing, "modules", list(_modules())),
     ]
 

@@ -142,7 +142,7 @@ def test_a_caller_who_may_not_see_the_prompt_gets_the_counts_alone() -> None:
     request = ChatRequest(messages=[said("user", 2)])
     prompt = Prompt([1, 2, 3], (Segment(0, "content", 0, 2), Segment(None, "generation", 2, 3)), 1, "secret")
     budget = Budget(100, 99, "window", 97, "window", 3, 1, 97)
-    told = Explanation(request, prompt, budget, KvCost(2)).report(None)
+    told = Explanation(request, prompt, budget, KvCost(2), None, {}).report(None)
     assert told["prompt"] is None and "secret" not in str(told)
     assert told["messages"][0]["content_tokens"] == 2
 

@@ -40,12 +40,26 @@ class Prediction:
         """From arrival to the last token."""
         return _sum(self.first_token_s, self.decode_s)
 
+    def report(self, before_s: float) -> dict[str, float | None]:
+        """The object `predicted` of explain, in milliseconds; `before_s` is what the request has taken."""
+        return {
+            "queue_ms": _ms(self.queue_s),
+            "prefill_ms": _ms(self.prefill_s),
+            "decode_ms": _ms(self.decode_s),
+            "ttft_ms": _ms(_sum(before_s, self.first_token_s)),
+            "total_ms": _ms(_sum(before_s, self.total_s)),
+        }
+
     @property
     def for_others_s(self) -> float | None:
         """How much of the time to the first token is due to other requests."""
         if self.prefill_s is None or self.idle_prefill_s is None:
             return self.queue_s
         return _sum(self.queue_s, max(0.0, self.prefill_s - self.idle_prefill_s))
+
+
+def _ms(seconds: float | None) -> float | None:
+    return None if seconds is None else round(1e3 * seconds, 3)
 
 
 def _sum(first: float | None, second: float | None) -> float | None:

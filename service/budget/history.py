@@ -50,6 +50,12 @@ def without(messages: Sequence[Message], dropped: Sequence[range]) -> list[Messa
     return [*messages[: dropped[0].start], *messages[dropped[-1].stop :]]
 
 
+def kept(messages: Sequence[Message], dropped: int) -> list[int]:
+    """The numbers of the messages that remain when so many of the oldest that may go are left out."""
+    first = units(messages)[0].start if dropped else 0
+    return [*range(first), *range(first + dropped, len(messages))]
+
+
 def _starts(messages: Sequence[Message]) -> list[int]:
     """User turns before which nothing waits for a result that comes after."""
     last_result = _last_results(messages)

@@ -34,6 +34,7 @@ class Answer(Sink):
         observation: Observation,
         holding: Holding,
         deadline_s: float | None = None,
+        replies: list[list[int]] | None = None,
     ) -> None:
         self.id = f"chatcmpl-{uuid.uuid4().hex}"
         self.created = int(time.time())
@@ -44,6 +45,7 @@ class Answer(Sink):
         self.record.response_id = self.id
         self._wrote = holding.slot.wrote if holding.slot is not None else None
         self._unfinished = self.record.n
+        self._replies = replies  # token ids by choice, where they are to be remembered
         self._generation = generation
         self._closed = False
         self._sink: Sink | None = None
@@ -73,6 +75,8 @@ class Answer(Sink):
         self.record.saw(delta)
         if self._wrote is not None:
             self._wrote(len(delta.token_ids), delta.clock.cached_tokens if delta.clock is not None else 0)
+        if self._replies is not None:
+            self._replies[delta.index] += delta.token_ids
         if delta.finish is not None:
             self._unfinished -= 1
             if self._unfinished == 0 and self.holding.slot is not None:

@@ -7,11 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from service.budget.history import INSTRUCTIONS, units
+from service.budget.history import INSTRUCTIONS, kept
 from service.budget.kv import KvCost
 from service.budget.plan import Budget
 from service.chat.capacity import NO_FORMULA
 from service.chat.request import ChatRequest
+from service.prompt.causes import ADVICE
+from service.prompt.difference import Miss
 from service.prompt.prompt import Prompt
 
 Part = Literal["system_prompt", "history", "newest_turn", "tool_definitions", "generation_prompt", "other"]
@@ -19,6 +21,7 @@ Part = Literal["system_prompt", "history", "newest_turn", "tool_definitions", "g
 # About how many prompt tokens are read in the time of one decode step: 15 on two CPU cores, over 100 on a
 # large GPU. It only chooses what the advice is about; no time is told from it.
 PROMPT_TOKENS_PER_STEP = 50
+NO_TEXTS: Mapping[str, None] = {"text_before": None, "text_after": None}
 TEMPLATES_OWN = ("the chat template's own text", "there is little to save in it")
 REMEDIES: Mapping[Part, tuple[str, str]] = {
     "system_prompt": (
@@ -37,6 +40,26 @@ REMEDIES: Mapping[Part, tuple[str, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
+class Outlook:
+    """How many leading tokens should be in the prefix cache, and why no more."""
+
+    forecast_tokens: int
+    miss: Miss | None
+
+    def report(self, prompt_tokens: int, spelling: Sequence[bytes] | None) -> dict[str, Any]:
+        """The object `cache`. `spelling` has each token's text; without it no text is told."""
+        miss = self.miss
+        return {
+            "forecast_tokens": self.forecast_tokens,
+            "uncached_tokens": prompt_tokens - self.forecast_tokens,
+            "miss": None
+            if miss is None
+            else {**miss.report(), **(NO_TEXTS if spelling is None else miss.texts(spelling))},
+            "advice": None if miss is None else ADVICE[miss.cause],
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class Explanation:
     """A request with the prompt and the budget it would run with."""
 
@@ -44,6 +67,8 @@ class Explanation:
     prompt: Prompt
     budget: Budget
     cost: KvCost | None
+    cache: Outlook | None  # None: nothing is remembered for this tenant
+    predicted: Mapping[str, float | None]  # milliseconds
 
     def report(self, spelling: Sequence[bytes] | None) -> dict[str, Any]:
         """The answer of the explain route. `spelling` has each token's text; without it no text is told."""
@@ -63,6 +88,8 @@ class Explanation:
                 for part, tokens in shares.items()
             },
             "kv": self._kv(),
+            "cache": None if self.cache is None else self.cache.report(self.budget.prompt_tokens, spelling),
+            "predicted": self.predicted,
             "dominated_by": phase,
             "advice": advice,
             "prompt": None if spelling is None else self._prompt(spelling),
@@ -70,10 +97,8 @@ class Explanation:
 
     @property
     def _kept(self) -> list[int]:
-        """The numbers, in the request, of the messages in the prompt: only the oldest units are left out."""
-        messages, dropped = self.request.messages, self.budget.dropped_messages
-        first = units(messages)[0].start if dropped else 0
-        return [*range(first), *range(first + dropped, len(messages))]
+        """The numbers, in the request, of the messages in the prompt."""
+        return kept(self.request.messages, self.budget.dropped_messages)
 
     def _messages(self) -> list[dict[str, Any]]:
         costs = dict(zip(self._kept, self.prompt.message_tokens, strict=True))

@@ -20,14 +20,16 @@ from service.budget.limits import Allowance, in_force
 from service.budget.plan import Budget
 from service.chat.answer import Answer
 from service.chat.caller import Caller
-from service.chat.explain import Explanation
+from service.chat.explain import Explanation, Outlook
 from service.chat.holding import Holding
 from service.chat.life import Life
+from service.chat.recall import Recall, recall
 from service.chat.request import ChatRequest
 from service.chat.salt import Salt
 from service.engine.protocol import Engine, Work
 from service.engine.sampling import Sampling, check_sampling
 from service.errors import InvalidValue, ModelNotFound, ServiceError, shown
+from service.prompt.memory import PromptMemory
 from service.prompt.prompt import Prompt, RenderOptions
 from service.prompt.renderer import Renderer
 from service.settings import Settings
@@ -45,6 +47,7 @@ class Chat:
         life: Life,
         quotas: Quotas,
         admission: Admission,
+        memory: PromptMemory,
     ) -> None:
         self.model_name = settings.model_name
         self._settings = settings
@@ -56,6 +59,7 @@ class Chat:
         self._answers: set[Answer] = set()
         self._since = int(time.time())
         self._salt = Salt(settings.cache_secret)
+        self._memory = memory
         self._allowance = Allowance(
             settings.max_input_tokens,
             settings.max_output_tokens,
@@ -67,6 +71,7 @@ class Chat:
         """Open the slots of an engine that runs."""
         facts = self._engine.facts
         self._admission.open(self._settings.max_running or facts.max_running, facts.kv_capacity_tokens)
+        self._memory.open(facts.block_size if facts.reuses_prefixes else 0)
 
     async def open(self, request: ChatRequest, caller: Caller, observation: Observation) -> Answer:
         """Start answering. Whoever called owns the answer and closes it; when refused, its observation.
@@ -84,15 +89,21 @@ class Chat:
             prompt, record.budget = budgeted = await self.fit(request, caller.tenant)
             work = self._work(request, caller.tenant, *budgeted)
             await self._check_words(work.sampling)
+            known = await self._recall(request, caller.tenant, *budgeted)
             record.rendered_s = time.monotonic()
-            holding.slot = await self._admit(work, caller, holding.visit)
-            record.admitted_s = time.monotonic()
+            holding.slot = await self._admit(work, caller, holding.visit, known)
+            record.admitted(holding.slot.prediction.first_token_s)
             generation = await self._engine.generate(work)
         except BaseException:
             holding.close()
             raise
         record.submitted(work.n)
-        answer = Answer(record.budget, generation, observation, holding, caller.deadline_s)
+        if known is not None:
+            record.foreseen(known.forecast_tokens, known.miss())
+            known.sent(work.n)
+            holding.at_close(known.answered)
+        replies = None if known is None else known.replies
+        answer = Answer(record.budget, generation, observation, holding, caller.deadline_s, replies)
         self._answers.add(answer)
         holding.at_close(lambda: self._answers.discard(answer))
         return answer
@@ -116,10 +127,21 @@ class Chat:
         """
         with self.dry_run(request.model):
             self._check(request, tenant)
+            began_s = time.monotonic()
             prompt, budget = await self.fit(request, tenant)
-            await self._check_words(self._work(request, tenant, prompt, budget).sampling)
+            work = self._work(request, tenant, prompt, budget)
+            await self._check_words(work.sampling)
+            known = await self._recall(request, tenant, prompt, budget)
+            render_s = time.monotonic() - began_s
             facts = self._engine.facts
-            return Explanation(request, prompt, budget, kv_cost(facts.model_config, facts.kv_dtype))
+            return Explanation(
+                request,
+                prompt,
+                budget,
+                kv_cost(facts.model_config, facts.kv_dtype),
+                cache=None if known is None else Outlook(known.forecast_tokens, known.miss()),
+                predicted=self._admission.predict(_ticket(tenant, work, known)).report(render_s),
+            )
 
     @contextmanager
     def dry_run(self, model: str | None) -> Iterator[None]:
@@ -195,11 +217,17 @@ class Chat:
         if banned.issuperset(sampling.allowed_token_ids):
             raise InvalidValue("bad_words bans every token that allowed_token_ids allows.", param="bad_words")
 
-    async def _admit(self, work: Work, caller: Caller, visit: Visit) -> Slot:
-        load = Load(len(work.token_ids), work.max_output_tokens, work.n)
-        await visit.reserve(load.prompt_tokens, work.n * work.max_output_tokens)
-        ticket = Ticket(caller.tenant.name, load, work.priority, caller.deadline_s)
-        return await self._admission.admit(ticket)
+    async def _admit(self, work: Work, caller: Caller, visit: Visit, known: Recall | None) -> Slot:
+        await visit.reserve(len(work.token_ids), work.n * work.max_output_tokens)
+        return await self._admission.admit(_ticket(caller.tenant, work, known, caller.deadline_s))
+
+    async def _recall(
+        self, request: ChatRequest, tenant: Tenant, prompt: Prompt, budget: Budget
+    ) -> Recall | None:
+        group, spelling = self._salt.of(tenant.cache_group), self._renderer.vocabulary.bytes_by_id
+        return await recall(
+            self._memory, request, prompt, budget, tenant=tenant, group=group, spelling=spelling
+        )
 
     def _work(self, request: ChatRequest, tenant: Tenant, prompt: Prompt, budget: Budget) -> Work:
         facts = self._engine.facts
@@ -216,6 +244,12 @@ class Chat:
             priority=tenant.priority if request.priority is None else request.priority,
             cache_salt=self._salt.of(tenant.cache_group),
         )
+
+
+def _ticket(tenant: Tenant, work: Work, known: Recall | None, deadline_s: float | None = None) -> Ticket:
+    cached = None if known is None else known.forecast_tokens
+    load = Load(len(work.token_ids), work.max_output_tokens, work.n, cached)
+    return Ticket(tenant.name, load, work.priority, deadline_s)
 
 
 def _options(request: ChatRequest, tenant: Tenant) -> RenderOptions:

@@ -28,6 +28,7 @@ class EngineFacts:
     block_size: int  # tokens
     version: str
     max_running: int = 256  # answers the engine works on at once
+    reuses_prefixes: bool = True  # in whole blocks
     model_config: Mapping[str, Any] = field(default_factory=dict)  # the text model's, as transformers has it
     kv_dtype: str = "auto"  # of the KV cache, as it is really kept
     sampling_defaults: Mapping[str, float] = field(default_factory=dict)  # what the model's makers advise

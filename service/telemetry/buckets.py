@@ -1,4 +1,4 @@
-"""Bucket bounds in seconds. A language model's latencies reach from a millisecond to minutes."""
+"""Bucket bounds, in seconds but for ratios. Latencies reach from a millisecond to minutes."""
 
 from __future__ import annotations
 
@@ -8,3 +8,4 @@ REQUEST_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2, 3, 5, 8, 13, 20, 30, 45, 6
 TPOT_S = (0.002, 0.005, 0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1, 2.5)
 GAP_S = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 LOOP_LAG_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10)
+PREDICTION_RATIO = (0.1, 0.25, 0.5, 0.65, 0.75, 0.9, 1, 1.1, 1.25, 1.5, 2, 4, 10)

@@ -26,9 +26,13 @@ class RequestLine:
     def __str__(self) -> str:
         phases = self.values["phases"]
         assert isinstance(phases, dict)
-        flat = {name: value for name, value in self.values.items() if name != "phases"} | phases
+        cache = phases["cache"]
+        miss = {f"miss_{name}": value for name, value in (cache["miss"] or {}).items()}
+        flat = {**self.values, **phases, **cache, **miss}  # what is left nested is left out
         return " ".join(
-            f"{name}={_plain(value)}" for name, value in flat.items() if value is not None and value != ""
+            f"{name}={_plain(value)}"
+            for name, value in flat.items()
+            if value is not None and value != "" and not isinstance(value, dict)
         )
 
 

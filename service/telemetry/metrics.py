@@ -15,6 +15,7 @@ from service.telemetry.collectors import InFlight, SpanCounts
 from service.telemetry.export import Ledger
 from service.telemetry.exposition import Page
 from service.telemetry.families import gauge
+from service.telemetry.foresight import Foresight
 from service.telemetry.phases import Phases
 from service.telemetry.record import Outcome, RequestRecord
 from service.telemetry.tallies import Answers, Requests, Tokens
@@ -37,6 +38,7 @@ class Metrics:
         self._requests = Requests(registry, slo_ttft_s)
         self._answers = Answers(registry)
         self._tokens = Tokens(registry, tenants)
+        self._foresight = Foresight(registry)
         SpanCounts(ledger or Ledger(), registry)
         self._ready = gauge(registry, "twophase_ready", "1 while requests are taken")
         self._draining = gauge(registry, "twophase_draining", "1 while the service is going down")
@@ -50,6 +52,9 @@ class Metrics:
         )
         self._piece_cache = gauge(
             registry, "twophase_piece_cache_bytes", "Memory of prompt pieces that are already tokenized"
+        )
+        self._prompt_memory = gauge(
+            registry, "twophase_prompt_memory_bytes", "Memory of what was sent before, as token ids"
         )
         self._build = Info("twophase_build", "Versions of what runs", registry=registry)
         self._loop_lag_s = Histogram(
@@ -67,6 +72,7 @@ class Metrics:
         if phases.bound_by is not None:
             self._answers.observe(record, phases, phases.bound_by, trace_id)
             self._tokens.observe(record, phases, outcome)
+            self._foresight.observe(record)
 
     def render(self, accept: str = "") -> tuple[bytes, str]:
         """The page and its content type, by an Accept header. Takes milliseconds: not for the event loop."""
@@ -91,6 +97,10 @@ class Metrics:
     def set_piece_cache(self, used_bytes: int) -> None:
         """Show how much memory the known pieces of prompts take."""
         self._piece_cache.set(used_bytes)
+
+    def set_prompt_memory(self, used_bytes: int) -> None:
+        """Show how much memory what was sent before takes."""
+        self._prompt_memory.set(used_bytes)
 
     def set_build(self, **versions: str) -> None:
         """Versions of what runs, by name of the part."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
+from service.prompt.difference import Miss
 from service.telemetry.record import RequestRecord
 from service.telemetry.timeline import Timeline, timeline
 
@@ -35,8 +36,10 @@ class Phases:
     cached_tokens: int
     preemptions: int
     bound_by: BoundBy | None  # None without a token
+    forecast_tokens: int | None = None  # what `cached_tokens` was expected to be; None: nobody knew
+    miss: Miss | None = None  # why it was not expected to be more
 
-    def report(self) -> dict[str, float | int | str | None]:
+    def report(self) -> dict[str, Any]:
         """The object `phases` of response bodies and usage chunks."""
         return {
             "render_ms": _rounded(self.render_ms),
@@ -52,6 +55,11 @@ class Phases:
             "cached_tokens": self.cached_tokens,
             "preemptions": self.preemptions,
             "bound_by": self.bound_by,
+            "cache": {
+                "forecast_tokens": self.forecast_tokens,
+                "cached_tokens": self.cached_tokens,
+                "miss": None if self.miss is None else self.miss.report(),
+            },
         }
 
     def server_timing(self) -> str:
@@ -99,7 +107,7 @@ def derive(record: RequestRecord, times: Timeline) -> Phases:
         queue_ms=_ms(times.admitted_s, scheduled),
         prefill_ms=_ms(times.admitted_s if scheduled is None else scheduled, first),
         decode_ms=_ms(first, last),
-        first_token_ms=_ms(times.received_s, _earliest(choice.first_delta_s for choice in record.choices)),
+        first_token_ms=_ms(times.received_s, record.first_token_s),
         ttft_ms=_ms(times.received_s, _first_content(record, times)),
         total_ms=1e3 * (times.end_s - times.received_s),
         tpot_ms=1e3 * sum(course.decode_s for course in begun) / steps if steps else 0.0,
@@ -108,6 +116,8 @@ def derive(record: RequestRecord, times: Timeline) -> Phases:
         cached_tokens=record.cached_tokens,
         preemptions=sum(len(choice.preempted_s) for choice in record.choices),
         bound_by=_bound_by(record, times, scheduled, first, last),
+        forecast_tokens=record.forecast_tokens,
+        miss=record.miss,
     )
 
 

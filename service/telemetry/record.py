@@ -14,6 +14,7 @@ from typing import Literal
 from service.budget.plan import Budget
 from service.engine.protocol import Delta, EngineClock
 from service.errors import ServiceError
+from service.prompt.difference import Miss
 from service.telemetry.buckets import GAP_S
 from service.telemetry.crowd import Crowd
 
@@ -69,6 +70,9 @@ class RequestRecord:
 
     status: int | None = None  # of the response, once it has begun
     budget: Budget | None = None
+    forecast_tokens: int | None = None  # of the prompt, that should be cached; None: nobody knows
+    miss: Miss | None = None  # why no more of it should be
+    predicted_first_token_s: float | None = None  # from `received_s` on; None: unknown
     choices: list[ChoiceRecord] = field(default_factory=list)
     reasoning_tokens: int = 0
     error: ServiceError | None = None
@@ -81,6 +85,16 @@ class RequestRecord:
     gaps: list[int] = field(default_factory=lambda: [0] * (len(GAP_S) + 1))  # between deltas, by bucket
     longest_gap_s: float = 0.0
     crowd: Crowd | None = field(default=None, repr=False)
+
+    def admitted(self, predicted_s: float | None) -> None:
+        """A slot is held; `predicted_s`: when the first token was expected, after the prompt was ready."""
+        self.admitted_s = time.monotonic()
+        if predicted_s is not None and self.rendered_s is not None:
+            self.predicted_first_token_s = self.rendered_s - self.received_s + predicted_s
+
+    def foreseen(self, cached_tokens: int, miss: Miss | None) -> None:
+        """How much of the prompt should be in the cache, and why no more."""
+        self.forecast_tokens, self.miss = cached_tokens, miss
 
     def submitted(self, n: int) -> None:
         """The engine has taken the request."""
@@ -144,9 +158,15 @@ class RequestRecord:
         return max((choice.clock.cached_tokens for choice in self.choices if choice.clock), default=0)
 
     @property
+    def first_token_s(self) -> float | None:
+        """When the service had the first token of any choice."""
+        seen = (choice.first_delta_s for choice in self.choices if choice.first_delta_s is not None)
+        return min(seen, default=None)
+
+    @property
     def begun(self) -> bool:
         """Whether the service has seen a token."""
-        return any(choice.first_delta_s is not None for choice in self.choices)
+        return self.first_token_s is not None
 
     @property
     def complete(self) -> bool:

@@ -13,6 +13,7 @@ from service import __version__
 from service.admission.admission import Admission
 from service.chat.life import Life, Stage
 from service.engine.protocol import Engine
+from service.prompt.memory import PromptMemory
 from service.prompt.renderer import Renderer
 from service.telemetry.metrics import Metrics
 
@@ -28,6 +29,7 @@ class Gauges:
     renderer: Renderer
     admission: Admission
     metrics: Metrics
+    memory: PromptMemory
     model_name: str
 
     def check_alive(self) -> None:
@@ -54,6 +56,7 @@ class Gauges:
         self.metrics.set_draining(self.life.stage is Stage.DRAINING)
         self.metrics.set_kv_reserved(self.admission.reserved_tokens)
         self.metrics.set_piece_cache(self.renderer.cache_used_bytes)
+        self.metrics.set_prompt_memory(self.memory.used_bytes)
 
 
 def probes(gauges: Gauges) -> APIRouter:

@@ -8,6 +8,7 @@ import orjson
 import pytest
 
 from service.errors import Overloaded
+from service.prompt.difference import Miss
 from service.telemetry import log as request_log
 from service.telemetry.log import formatter
 from service.telemetry.outcome import outcome
@@ -43,6 +44,14 @@ def test_a_console_line_reads_as_names_and_values(caplog: pytest.LogCaptureFixtu
     assert "prefill_ms=800.0" in text
     assert "stream=true" in text
     assert "error=" not in text
+
+
+def test_a_console_line_tells_forecast_and_miss_flat(caplog: pytest.LogCaptureFixture) -> None:
+    made = answered(choice(cached=64))
+    made.foreseen(64, Miss(70, 2, "message edited", (1, 2), (3,)))
+    text = formatter("console").format(written(caplog, made))
+    assert "forecast_tokens=64 miss_index=70 miss_message=2 miss_cause=message edited" in text
+    assert text.count("cached_tokens=") == 1 and "{" not in text
 
 
 def test_a_refusal_has_its_code_and_never_its_message(caplog: pytest.LogCaptureFixture) -> None:

@@ -12,6 +12,8 @@ from service.errors import (
     InvalidValue,
     Overloaded,
 )
+from service.prompt.causes import ADVICE
+from service.prompt.difference import Miss
 from service.telemetry.export import Ledger
 from service.telemetry.record import Outcome, RequestRecord
 from tests.telemetry.board import TRACE, Board
@@ -34,6 +36,9 @@ def test_everything_that_matters_is_there_at_zero_from_the_start() -> None:
         assert board.value("twophase_inflight", state=state) == 0
     for action in ("truncated", "clamped", "rejected"):
         assert board.value("twophase_budget_actions_total", action=action, limit="tenant") == 0
+    for cause in ADVICE:
+        assert board.value("twophase_cache_miss_total", cause=cause) == 0
+    assert board.value("twophase_prediction_error_ratio_count") == 0
     for slo in ("ttft", "availability"):
         assert board.value("twophase_slo_total", slo=slo, result="missed") == 0
     for name in ("ready", "draining", "kv_reserved_tokens"):
@@ -110,6 +115,23 @@ def test_time_to_first_token_is_split_by_prompt_and_cache() -> None:
     assert board.value(series, prompt_bucket="1-256", cache="miss") == 2
     assert board.value(series, prompt_bucket="257-1024", cache="miss") == 1
     assert board.value(series, prompt_bucket="257-1024", cache="hit") == 1
+
+
+def test_a_miss_is_counted_by_its_cause_once_there_was_a_token() -> None:
+    missed, refused_later = answered(), abandoned(waiting_choice())
+    for made in (missed, refused_later):
+        made.foreseen(0, Miss(17, 0, "system prompt changed"))
+    board = Board().see(missed, refused_later, answered())
+    assert board.value("twophase_cache_miss_total", cause="system prompt changed") == 1
+    assert board.total("twophase_cache_miss_total") == 1
+
+
+def test_the_error_of_a_prediction_is_what_was_predicted_over_what_it_took() -> None:
+    made = answered()  # first token after 1.001 s
+    made.predicted_first_token_s = 2.002
+    board = Board().see(made, answered())
+    assert board.value("twophase_prediction_error_ratio_count") == 1
+    assert board.value("twophase_prediction_error_ratio_sum") == pytest.approx(2)
 
 
 def test_an_answer_of_one_token_has_no_pace_and_no_decode() -> None:

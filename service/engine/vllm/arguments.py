@@ -57,6 +57,7 @@ def facts_of(llm: AsyncLLM) -> EngineFacts:
         block_size=int(config.cache_config.block_size or 0),
         version=vllm_version,
         max_running=config.scheduler_config.max_num_seqs,
+        reuses_prefixes=bool(config.cache_config.enable_prefix_caching),
         model_config=config.model_config.hf_text_config.to_dict(),
         kv_dtype=_kv_dtype(llm),
         sampling_defaults={name: value for name, value in advised.items() if name in ADVISED},
