@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import uvloop
 from fastapi import FastAPI
 from prometheus_client import REGISTRY, CollectorRegistry
+from starlette.routing import Route
 
 from service import __version__
 from service.admission.admission import Admission, Terms
@@ -52,6 +53,12 @@ class Parts:
     chat: Chat
     tenants: Tenants
     admission: Admission
+    metrics: Metrics
+
+    def read_tenants_again(self) -> None:
+        """Take the tenants file as it is now, where it can be used."""
+        self.tenants.reload()
+        self.metrics.name_tenants(self.tenants.names)
 
 
 def build(settings: Settings, engine: Engine, renderer: Renderer) -> Parts:
@@ -64,7 +71,7 @@ def build(settings: Settings, engine: Engine, renderer: Renderer) -> Parts:
     tenants = Tenants(settings.tenants_file)
     quotas = Quotas(Counts(settings.quota_store.get_secret_value()))
     admission = Admission(_terms(settings))
-    observer = _observer(settings, tenants)
+    observer = _observer(settings, tenants, admission)
     memory = PromptMemory(settings.prompt_memory_bytes)
     chat = Chat(settings, engine, renderer, life, quotas, admission, memory)
     watch = Watch(engine, life, settings.hang_s, chat.end_all)
@@ -92,8 +99,9 @@ def build(settings: Settings, engine: Engine, renderer: Renderer) -> Parts:
     app.add_middleware(Authenticate, tenants=tenants, public_metrics=settings.public_metrics)
     if settings.cors_origins:
         app.add_middleware(Cors, origins=settings.cors_origins)
-    app.add_middleware(Surround)
-    return Parts(app, life, chat, tenants, admission)
+    paths = [route.path for route in app.routes if isinstance(route, Route)]
+    app.add_middleware(Surround, count=observer.metrics.doorbook(paths).observe)
+    return Parts(app, life, chat, tenants, admission, observer.metrics)
 
 
 def _application(lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]]) -> FastAPI:
@@ -118,13 +126,14 @@ def _terms(settings: Settings) -> Terms:
     )
 
 
-def _observer(settings: Settings, tenants: Tenants) -> Observer:
+def _observer(settings: Settings, tenants: Tenants, admission: Admission) -> Observer:
     traces = traces_from_environment(__version__)
     metrics = Metrics(
         CollectorRegistry(),
         slo_ttft_s=settings.slo_ttft_ms / 1000,
         tenants=tenants.names,
         ledger=traces.ledger,
+        shadow_refusals=admission.refused_in_shadow,
         engine_registries=[REGISTRY],
     )
     return Observer(metrics, traces)
@@ -171,7 +180,7 @@ def run(settings: Settings, model: str, address: socket.socket, say: Callable[[s
     server = Server(parts.app, settings, parts.life, engine, parts.chat.drain, announce)
 
     def read_again(*_: object) -> None:
-        parts.tenants.reload()
+        parts.read_tenants_again()
         server.renew_certificate()
 
     signal.signal(signal.SIGHUP, read_again)

@@ -39,6 +39,8 @@ into the one JSON shape. What a message echoes goes through `shown`, which bound
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import ClassVar
 
 RETRY_AFTER_S = 5
@@ -233,6 +235,11 @@ class CapacityError(ServiceError):
     status = 429
     type = "rate_limit_error"
     retry_after_s = RETRY_AFTER_S
+    standing: Mapping[str, str] = MappingProxyType({})  # headers that say what is left of the tenant's quota
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {**super().headers, **self.standing}
 
 
 class RateLimited(CapacityError):
@@ -292,3 +299,6 @@ class EngineUnavailable(_Unavailable):
     """The engine has died or does not answer."""
 
     code = "engine_unavailable"
+
+
+OURS = (CapacityError, ServerError)  # the request could have been answered: it is none of its caller's doing

@@ -109,7 +109,7 @@ def _examples() -> Iterator[str]:
 
 def _metrics() -> Iterator[str]:
     registry = CollectorRegistry()
-    Metrics(registry)
+    Metrics(registry).doorbook([])
     for family in sorted(registry.collect(), key=lambda family: family.name):
         labels = sorted({name for sample in family.samples for name in sample.labels} - {"le", "quantile"})
         name = family.name + {"counter": "_total", "info": "_info"}.get(family.type, "")

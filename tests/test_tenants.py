@@ -11,6 +11,7 @@ import httpx
 import orjson
 import pytest
 
+from service.errors import EngineUnavailable
 from service.prompt.renderer import Renderer
 from service.settings import Settings
 from tests.conftest import body
@@ -178,3 +179,86 @@ def test_a_deadline_that_passes_ends_the_answer(
     assert "deadline_exceeded" in response.text and "[DONE]" not in response.text
     until(lambda: server.life.in_flight == 0)
     assert len(engine.aborted) == 1 and server.parts.admission.held == 0
+
+
+def test_refused_requests_say_what_is_left_too(client: httpx.Client, engine: ScriptedEngine) -> None:
+    for _ in range(99):
+        client.post(CHAT, content=b"rubbish", headers={**HEADERS, "content-type": "application/json"})
+    response = client.post(CHAT, json=body(), headers=HEADERS)
+    assert response.status_code == 200 and response.headers["x-ratelimit-remaining-requests"] == "0"
+    refused = client.post(CHAT, json=body(), headers=HEADERS)
+    assert refused.status_code == 429 and refused.json()["error"]["code"] == "rate_limit_exceeded"
+    assert refused.headers["x-ratelimit-limit-requests"] == "100"
+    assert refused.headers["x-ratelimit-remaining-requests"] == "0"
+    assert int(refused.headers["x-ratelimit-remaining-tokens"]) > 0
+
+
+def test_rubbish_counts_as_a_request_and_what_we_cannot_do_does_not(
+    client: httpx.Client, engine: ScriptedEngine
+) -> None:
+    def left(response: httpx.Response) -> str:
+        return response.headers["x-ratelimit-remaining-requests"]
+
+    rubbish = ({"content": b"{"}, {"json": body(max_tokens=0)}, {"json": body(messages=[])})
+    for sent in rubbish:
+        json_type = {"content-type": "application/json"}
+        assert client.post(CHAT, headers={**HEADERS, **json_type}, **sent).status_code == 400
+    assert left(client.post(CHAT, json=body(), headers=HEADERS)) == "96"
+    engine.refusal = EngineUnavailable("gone")
+    assert client.post(CHAT, json=body(), headers=HEADERS).status_code == 503
+    engine.refusal = None
+    assert left(client.post(CHAT, json=body(), headers=HEADERS)) == "95"
+
+
+def test_a_tenant_without_the_right_gets_no_ids_of_the_rendered_prompt(client: httpx.Client) -> None:
+    messages = body()["messages"]
+    refused = client.post("/tokenize", json={"messages": messages}, headers=HEADERS)
+    assert refused.status_code == 403 and refused.json()["error"]["code"] == "not_allowed"
+    own = client.post("/tokenize", json={"prompt": "Name three rivers."}, headers=HEADERS)
+    assert own.status_code == 200 and own.json()["count"] > 0
+
+
+def test_tenants_that_come_later_are_counted_by_their_names_while_there_are_not_too_many(
+    server: Running, client: httpx.Client, tenants_file: Path
+) -> None:
+    def counted(tenant: str) -> bool:
+        boss = {"authorization": "Bearer tp-boss"}
+        name = f'twophase_tenant_tokens_total{{kind="output",tenant="{tenant}"}}'
+        other = f'twophase_tenant_tokens_total{{tenant="{tenant}",kind="output"}}'
+        page = client.get("/metrics", headers=boss).text
+        return name in page or other in page
+
+    keep = table("boss", "tp-boss")
+    tenants_file.write_text(keep + table("later", "tp-later"))
+    assert not counted("later")
+    server.parts.read_tenants_again()
+    assert counted("later")
+    for start in (0, 100, 200):
+        more = "".join(table(f"t{at}", f"tp-{at}") for at in range(start, start + 30))
+        tenants_file.write_text(keep + more)
+        server.parts.read_tenants_again()
+    assert counted("t29") and not counted("t229"), "the label stays bounded over the life of the process"
+
+
+def test_every_request_is_counted_by_its_route_and_a_scanner_makes_no_series(client: httpx.Client) -> None:
+    boss = {"authorization": "Bearer tp-boss"}
+
+    def series() -> dict[str, float]:
+        lines = client.get("/metrics", headers=boss).text.splitlines()
+        found = (line.rpartition(" ") for line in lines if line.startswith("twophase_http_requests_total"))
+        return {name: float(value) for name, _, value in found}
+
+    before = series()
+    for at in range(20):
+        client.get(f"/scan/{at}", headers=boss)
+        client.patch(f"{CHAT}/{at}", headers=boss)
+    client.get("/v1/models/none", headers=boss)
+    client.get("/v1/models/none")
+    client.post(f"{CHAT}/explain", json=body(), headers=boss)
+    after = series()
+    assert before.keys() == after.keys()
+    grown = {name: after[name] - before[name] for name in after if after[name] != before[name]}
+    grown = {name: value for name, value in grown.items() if "/metrics" not in name}
+    assert sorted(grown.values()) == [1, 2, 40], grown
+    assert any('route="other"' in name and 'status_class="4xx"' in name for name in grown)
+    assert any("explain" in name and 'status_class="2xx"' in name for name in grown)

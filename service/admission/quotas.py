@@ -1,6 +1,9 @@
 """What each tenant may use: requests and tokens a minute, requests at once.
 
 enter ──► one request counted ──► reserve ──► prompt + reserved output counted ──► close ──► what was used
+
+A request counts from its headers on, whatever its body turns out to be: who sends rubbish is limited too.
+Only what is refused for a reason of ours counts for nothing.
 """
 
 from __future__ import annotations
@@ -42,7 +45,7 @@ class Quotas:
         try:
             await visit.count_request()
         except BaseException:
-            visit.close(None)
+            visit.close(ours=True)
             raise
         return visit
 
@@ -137,15 +140,15 @@ class Visit:
         """OpenAI's `x-ratelimit-…` headers, for the limits the tenant has."""
         return _headers(self._requests, self._tokens)
 
-    def close(self, used_tokens: int | None) -> None:
-        """The request is over; None: it was refused, and counts for nothing. Never waits; once is enough."""
+    def close(self, used_tokens: int = 0, *, ours: bool = False) -> None:
+        """The request is over. `ours`: refused for a reason of ours. Never waits; the first call counts."""
         if not self._open:
             return
         self._open = False
         self._leave()
         if self._tokens is not None and self._reserved:
-            self._quotas.settle(self._tokens_name, self._tokens.minute, (used_tokens or 0) - self._reserved)
-        if self._requests is not None and self._counted and used_tokens is None:
+            self._quotas.settle(self._tokens_name, self._tokens.minute, used_tokens - self._reserved)
+        if self._requests is not None and self._counted and ours:
             self._quotas.settle(self._requests_name, self._requests.minute, -1)
 
     def _leave(self) -> None:

@@ -58,14 +58,18 @@ class Life:
         if self.stage is Stage.STANDING:
             self.stage = Stage.OPEN
 
+    def check(self) -> None:
+        """Raises what a request that came now would be refused with."""
+        if self.stage is not Stage.OPEN:
+            self.refuse()
+
     def enter(self) -> None:
         """Count one answer in.
 
         Raises:
             NotReady, Draining: when the service takes no requests.
         """
-        if self.stage is not Stage.OPEN:
-            self.refuse()
+        self.check()
         self.in_flight += 1
         self._empty.clear()
 

@@ -28,7 +28,7 @@ from service.chat.request import ChatRequest
 from service.chat.salt import Salt
 from service.engine.protocol import Engine, Work
 from service.engine.sampling import Sampling, check_sampling
-from service.errors import InvalidValue, ModelNotFound, ServiceError, shown
+from service.errors import OURS, InvalidValue, ModelNotFound, ServiceError, shown
 from service.prompt.memory import PromptMemory
 from service.prompt.prompt import Prompt, RenderOptions
 from service.prompt.renderer import Renderer
@@ -73,29 +73,43 @@ class Chat:
         self._admission.open(self._settings.max_running or facts.max_running, facts.kv_capacity_tokens)
         self._memory.open(facts.block_size if facts.reuses_prefixes else 0)
 
-    async def open(self, request: ChatRequest, caller: Caller, observation: Observation) -> Answer:
+    async def enter(self, tenant: Tenant) -> Visit:
+        """Count a request in, before anything of its body is read. Whoever called closes the visit.
+
+        Raises:
+            NotReady, Draining, RateLimited.
+        """
+        self._life.check()
+        return await self._quotas.enter(tenant)
+
+    async def standing(self, tenant: Tenant) -> dict[str, str]:
+        """The headers that say what is left of a tenant's quota."""
+        return await self._quotas.standing(tenant)
+
+    async def open(
+        self, request: ChatRequest, caller: Caller, observation: Observation, visit: Visit
+    ) -> Answer:
         """Start answering. Whoever called owns the answer and closes it; when refused, its observation.
 
         Raises:
             ServiceError: the request is refused; nothing is held any more.
         """
         record = observation.record
-        record.stream, record.n, record.tenant = bool(request.stream), request.n or 1, caller.tenant.name
+        record.stream, record.n = bool(request.stream), request.n or 1
         self._life.enter()
-        holding = Holding(self._life.leave)
+        holding = Holding(self._life.leave, visit)
         try:
             self._check(request, caller.tenant)
-            holding.visit = await self._quotas.enter(caller.tenant)
             prompt, record.budget = budgeted = await self.fit(request, caller.tenant)
             work = self._work(request, caller.tenant, *budgeted)
             await self._check_words(work.sampling)
             known = await self._recall(request, caller.tenant, *budgeted)
             record.rendered_s = time.monotonic()
-            holding.slot = await self._admit(work, caller, holding.visit, known)
+            holding.slot = await self._admit(work, caller, visit, known)
             record.admitted(holding.slot.prediction.first_token_s)
             generation = await self._engine.generate(work)
-        except BaseException:
-            holding.close()
+        except BaseException as exc:
+            holding.close(ours=isinstance(exc, OURS))
             raise
         record.submitted(work.n)
         if known is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from time import time
 
@@ -81,6 +81,26 @@ class InFlight(Collector):
         )
         for name, count in self.counts().items():
             family.add_metric([name], count)
+        yield family
+
+
+class ShadowRefusals(Collector):
+    """What predictions would have refused, had they been allowed to."""
+
+    CODES = ("overloaded", "deadline_unreachable")
+
+    def __init__(self, counts: Mapping[str, int], registry: CollectorRegistry) -> None:
+        self._counts = counts
+        registry.register(self)
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        family = CounterMetricFamily(
+            "twophase_shadow_refusals",
+            "Requests served all the same that predictions would have refused, while they only record",
+            labels=["code"],
+        )
+        for code in self.CODES:
+            family.add_metric([code], self._counts.get(code, 0))
         yield family
 
 

@@ -6,12 +6,13 @@ observed once, when it is over. What a client sends never becomes a label value.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, Histogram, Info
 
 from service.telemetry import buckets
-from service.telemetry.collectors import InFlight, SpanCounts
+from service.telemetry.collectors import InFlight, ShadowRefusals, SpanCounts
+from service.telemetry.doorbook import Doorbook
 from service.telemetry.export import Ledger
 from service.telemetry.exposition import Page
 from service.telemetry.families import gauge
@@ -31,8 +32,10 @@ class Metrics:
         slo_ttft_s: float = 2.0,
         tenants: Sequence[str] = (),
         ledger: Ledger | None = None,
+        shadow_refusals: Mapping[str, int] | None = None,
         engine_registries: Sequence[CollectorRegistry] = (),
     ) -> None:
+        self._registry = registry
         self.inflight = InFlight(registry)
         self._page = Page([registry, *engine_registries])
         self._requests = Requests(registry, slo_ttft_s)
@@ -40,6 +43,7 @@ class Metrics:
         self._tokens = Tokens(registry, tenants)
         self._foresight = Foresight(registry)
         SpanCounts(ledger or Ledger(), registry)
+        ShadowRefusals(shadow_refusals or {}, registry)
         self._ready = gauge(registry, "twophase_ready", "1 while requests are taken")
         self._draining = gauge(registry, "twophase_draining", "1 while the service is going down")
         self._kv_reserved = gauge(
@@ -49,6 +53,13 @@ class Metrics:
         )
         self._kv_capacity = gauge(
             registry, "twophase_kv_capacity_tokens", "Tokens that the engine's key-value cache holds"
+        )
+        self._slots = gauge(registry, "twophase_slots", "Answers that may be in the engine at once")
+        self._slots_held = gauge(registry, "twophase_slots_held", "Slots that answers hold")
+        self._overcommit = gauge(
+            registry,
+            "twophase_kv_overcommit_ratio",
+            "How many times the key-value cache may be reserved, as few answers become as long as they may",
         )
         self._piece_cache = gauge(
             registry, "twophase_piece_cache_bytes", "Memory of prompt pieces that are already tokenized"
@@ -85,6 +96,20 @@ class Metrics:
     def set_draining(self, draining: bool) -> None:
         """Whether the service is going down."""
         self._draining.set(draining)
+
+    def doorbook(self, routes: Iterable[str]) -> Doorbook:
+        """Where requests on `routes` are counted, whether they are chats or not. Once for each app."""
+        return Doorbook(self._registry, routes)
+
+    def name_tenants(self, names: Iterable[str]) -> None:
+        """Show tenants that the file has now."""
+        self._tokens.name_tenants(names)
+
+    def set_slots(self, held: int, slots: int, overcommit: float) -> None:
+        """How many answers the engine takes at once and has, and how far its cache may be reserved."""
+        self._slots.set(slots)
+        self._slots_held.set(held)
+        self._overcommit.set(overcommit)
 
     def set_kv_reserved(self, tokens: int) -> None:
         """Cache tokens that admitted requests may still come to need."""

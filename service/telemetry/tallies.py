@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import get_args
 
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Counter
 
 from service.budget.limits import Source
 from service.errors import BudgetExceeded
@@ -18,6 +18,7 @@ from service.telemetry.phases import BoundBy, Phases
 from service.telemetry.record import Outcome, RequestRecord
 
 OTHER_TENANTS = "other"
+ANONYMOUS_TENANT = "anonymous"
 MOST_TENANTS = 40  # more of them share one label value, so that a long tenants file cannot flood a Prometheus
 
 PROMPT_BOUNDS = (256, 1024, 4096, 16384, 65536)
@@ -152,7 +153,6 @@ class Tokens:
     KINDS = ("input", "cached_input", "output", "reasoning", "wasted")
 
     def __init__(self, registry: CollectorRegistry, tenants: Sequence[str]) -> None:
-        self._tenants = frozenset(["anonymous", *tenants[:MOST_TENANTS]])
         self._count = counters(
             registry,
             "twophase_tokens_total",
@@ -160,12 +160,23 @@ class Tokens:
             "(made for an answer that nobody got whole), are parts of output",
             {"kind": self.KINDS},
         )
-        self._by_tenant = counters(
-            registry,
+        self._by_tenant = Counter(
             "twophase_tenant_tokens_total",
-            f"The same by tenant; those beyond the first {MOST_TENANTS} of the file are counted as other",
-            {"tenant": sorted({*self._tenants, OTHER_TENANTS}), "kind": self.KINDS},
+            f"The same by tenant; those beyond the first {MOST_TENANTS} that the file has had are other",
+            ["tenant", "kind"],
+            registry=registry,
         )
+        self._tenants: dict[str, dict[str, Counter]] = {}
+        self.name_tenants([OTHER_TENANTS, ANONYMOUS_TENANT, *tenants])
+
+    def name_tenants(self, names: Iterable[str]) -> None:
+        """Give each tenant of the file its series, also when it came later, while there are not too many.
+
+        A tenant that has left keeps its series until the next start: what it used stays counted.
+        """
+        for name in names:
+            if name not in self._tenants and len(self._tenants) < MOST_TENANTS + 2:
+                self._tenants[name] = {kind: self._by_tenant.labels(name, kind) for kind in self.KINDS}
 
     def observe(self, record: RequestRecord, phases: Phases, outcome: Outcome) -> None:
         output = record.output_tokens
@@ -176,11 +187,11 @@ class Tokens:
             "reasoning": record.reasoning_tokens,
             "wasted": 0 if outcome == "ok" else output,
         }
-        tenant = record.tenant if record.tenant in self._tenants else OTHER_TENANTS
+        by_tenant = self._tenants.get(record.tenant) or self._tenants[OTHER_TENANTS]
         for kind, count in counts.items():
             if count:
                 self._count[kind,].inc(count)
-                self._by_tenant[tenant, kind].inc(count)
+                by_tenant[kind].inc(count)
 
 
 def _exemplar(trace_id: str | None) -> dict[str, str] | None:

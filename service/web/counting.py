@@ -136,6 +136,7 @@ class _Routes:
         fields = {name: value for name, value in body.items() if name not in TokenizeOptions.model_fields}
         wish, ignored = chat_request(fields, strict=self._settings.strict, max_n=self._settings.max_n)
         with self._chat.dry_run(wish.model):
+            tenant.require("explain_text")  # the ids spell the template, and what the operator put into it
             ids = (await self._chat.render(wish, tenant)).token_ids
             return await self._with_specials(ids) if options.add_special_tokens else ids, ignored
 

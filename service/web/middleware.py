@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import uuid
+from collections.abc import Callable
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -24,13 +25,14 @@ NOTHING_RUNS = (POLICY, b"default-src 'none'; frame-ancestors 'none'")
 
 
 class Surround:
-    """What every response has: an `x-request-id`, headers that keep browsers from guessing, an end in words.
+    """What every response has: an `x-request-id`, a place in the count, headers against guessing browsers.
 
     The id is the client's own when clean and short, else a new one.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, count: Callable[[str, int], None]) -> None:
         self._app = app
+        self._count = count  # path and status
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -44,6 +46,7 @@ class Surround:
             nonlocal begun
             if message["type"] == "http.response.start":
                 begun = True
+                self._count(scope["path"], message["status"])
                 message["headers"] = _headers(message.get("headers", ()), request_id)
             await send(message)
 

@@ -39,8 +39,7 @@ class Gauges:
 
     def check_ready(self) -> None:
         """Raises what a chat request would be refused with now."""
-        if self.life.stage is not Stage.OPEN:
-            self.life.refuse()
+        self.life.check()
         self.engine.check()
 
     def versions(self) -> dict[str, str]:
@@ -55,6 +54,7 @@ class Gauges:
         self.metrics.set_ready(self.life.stage is Stage.OPEN)
         self.metrics.set_draining(self.life.stage is Stage.DRAINING)
         self.metrics.set_kv_reserved(self.admission.reserved_tokens)
+        self.metrics.set_slots(self.admission.held_slots, self.admission.slots, self.admission.overcommit)
         self.metrics.set_piece_cache(self.renderer.cache_used_bytes)
         self.metrics.set_prompt_memory(self.memory.used_bytes)
 

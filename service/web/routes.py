@@ -12,11 +12,21 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive
 
+from service.admission.quotas import Visit
+from service.admission.tenant import Tenant
 from service.chat.answer import Answer
 from service.chat.caller import Caller
 from service.chat.request import ChatRequest
 from service.chat.service import Chat
-from service.errors import InternalFault, InvalidValue, ModelNotFound, ServiceError, shown
+from service.errors import (
+    OURS,
+    CapacityError,
+    InternalFault,
+    InvalidValue,
+    ModelNotFound,
+    ServiceError,
+    shown,
+)
 from service.settings import Settings
 from service.telemetry.observer import Observation, Observer
 from service.telemetry.record import RequestRecord
@@ -70,9 +80,27 @@ class _Routes:
         return JSONResponse(self._chat.model_card())
 
     async def _answer(self, request: Request, observation: Observation) -> Response:
+        tenant: Tenant = request.state.tenant
+        observation.record.tenant = tenant.name
+        try:
+            visit = await self._chat.enter(tenant)
+            return await self._opened(request, observation, visit)
+        except CapacityError as exc:
+            exc.standing = await self._chat.standing(tenant)
+            raise
+
+    async def _opened(self, request: Request, observation: Observation, visit: Visit) -> Response:
+        """The answer, which holds the visit from then on; a refusal closes it."""
+        try:
+            return await self._response(request, observation, visit)
+        except BaseException as exc:
+            visit.close(ours=isinstance(exc, OURS))
+            raise
+
+    async def _response(self, request: Request, observation: Observation, visit: Visit) -> Response:
         wish, ignored = await self._read(request, observation.record)
         caller = Caller(request.state.tenant, _deadline_s(request, observation.record.received_s))
-        answer = await _unless_gone(self._chat.open(wish, caller, observation), request.receive)
+        answer = await _unless_gone(self._chat.open(wish, caller, observation, visit), request.receive)
         headers = {**answer.budget.headers(), **answer.quota_headers}
         if names := header_names(ignored):
             headers["x-ignored-params"] = names

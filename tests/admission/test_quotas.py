@@ -48,7 +48,7 @@ async def test_requests_at_once_are_those_not_closed(quotas: Quotas) -> None:
     third = await quotas.enter(acme)
     with pytest.raises(RateLimited):
         await quotas.enter(acme)
-    second.close(None)
+    second.close(ours=True)
     third.close(0)
     assert not quotas.at_once
 
@@ -91,7 +91,7 @@ async def test_a_refused_request_counts_for_nothing(quotas: Quotas) -> None:
         try:
             await other.reserve(30, 30)
         finally:
-            other.close(None)
+            other.close(ours=True)
     await quotas.settled()
     standing = await quotas.standing(acme)
     assert standing["x-ratelimit-remaining-requests"] == "1"
@@ -168,7 +168,7 @@ async def test_many_at_once_take_no_more_than_the_limit(quotas: Quotas) -> None:
             await visit.reserve(50, 50)
             return True
         except RateLimited:
-            visit.close(None)
+            visit.close(ours=True)
             return False
 
     served = await asyncio.gather(*(ask() for _ in range(200)))

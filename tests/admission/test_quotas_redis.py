@@ -42,7 +42,7 @@ async def served(quotas: Quotas, tokens: int) -> bool:
     try:
         await visit.reserve(tokens // 2, tokens // 2)
     except RateLimited:
-        visit.close(None)
+        visit.close(ours=True)
         return False
     visit.close(tokens // 2)
     return True
