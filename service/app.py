@@ -24,7 +24,7 @@ from service.chat.life import Life
 from service.chat.service import Chat
 from service.chat.watch import Watch
 from service.engine.protocol import Engine
-from service.engine.vllm import VllmEngine
+from service.engine.vllm import VllmEngine, parser_for
 from service.errors import StartError
 from service.prompt.memory import PromptMemory
 from service.prompt.renderer import Renderer
@@ -168,6 +168,7 @@ def run(settings: Settings, model: str, address: socket.socket, say: Callable[[s
         model,
         {"served_model_name": [settings.model_name], **settings.engine_args},
         settings.max_model_len,
+        tool_parser=settings.tool_parser or parser_for(renderer.template_text),
     )
     parts = build(settings, engine, renderer)
 

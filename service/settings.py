@@ -85,6 +85,10 @@ class Settings(BaseSettings):
     template_kwargs: dict[str, Any] = Field(
         default_factory=dict, description="Arguments every rendering gives the template, as JSON or TOML"
     )
+    tool_parser: str | None = Field(
+        None,
+        description="vLLM's parser for this model's tool calls; by default as its template tells, where that is clear",
+    )
     control_tokens: Literal["text", "reject"] = Field(
         "text", description="Control tokens that users type: plain characters, or a 400"
     )

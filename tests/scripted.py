@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from service.engine.protocol import (
+    CallPlan,
+    Constraint,
     Delta,
     Engine,
     EngineClock,
@@ -66,6 +69,14 @@ class ScriptedEngine(Engine):
             await asyncio.sleep(0.01)
         if self.start_failure:
             raise self.start_failure
+
+    async def check_constraint(self, constraint: Constraint) -> None:
+        """Everything passes; what cannot be compiled is for tests on the real engine."""
+
+    def plan_calls(
+        self, tools: Sequence[Mapping[str, Any]], n: int, *, parallel: bool, stream: bool
+    ) -> CallPlan:
+        raise NotImplementedError("the scripted engine has no tool parser")
 
     async def generate(self, work: Work) -> Generation:
         self.check()

@@ -25,6 +25,30 @@ JSON = {"content-type": "application/json"}
 LEAKS = re.compile(r"Traceback|\.py\b|pydantic|starlette|fastapi|jinja2|vllm|0x[0-9a-f]{6}|Error\b")
 
 
+OBJECT = {"type": "json_object"}
+ASKED = {"role": "user", "content": "How is the weather?"}
+RESULT = {"role": "tool", "tool_call_id": "c", "content": "fine"}
+
+
+def tool(**fields: object) -> dict[str, object]:
+    """A tool called f."""
+    return {"type": "function", "function": {"name": "f", **fields}}
+
+
+TOOL = tool()
+
+
+def named(name: str) -> dict[str, object]:
+    """The wish for a call of one tool."""
+    return {"type": "function", "function": {"name": name}}
+
+
+def called(id: str, arguments: str = "{}") -> dict[str, object]:
+    """An assistant's turn with a call."""
+    call = {"id": id, "type": "function", "function": {"name": "f", "arguments": arguments}}
+    return {"role": "assistant", "content": None, "tool_calls": [call]}
+
+
 def refused(response: httpx.Response, status: int, code: str, param: str | None = None) -> dict[str, object]:
     """The error object, after checking everything that all of them share."""
     assert response.status_code == status, response.text
@@ -133,6 +157,41 @@ def test_what_is_no_json_object(client: httpx.Client, raw: bytes) -> None:
         ({"min_tokens": 5, "max_tokens": 4}, "min_tokens"),
         ({"stream": "yes"}, "stream"),
         ({"truncation": "sometimes"}, "truncation"),
+        ({"tools": "f"}, "tools"),
+        ({"tools": [5]}, "tools[0]"),
+        ({"tools": [{"type": "function"}]}, "tools[0].function"),
+        ({"tools": [{"function": {"name": "a b"}}]}, "tools[0].function.name"),
+        ({"tools": [TOOL, TOOL]}, "tools[1].function.name"),
+        ({"tools": [TOOL] * 129}, "tools"),
+        ({"tools": [tool(parameters=[])]}, "tools[0].function.parameters"),
+        ({"tools": [tool(parameters={"type": "string"})]}, "tools[0].function.parameters.type"),
+        ({"tools": [tool(strict="yes")]}, "tools[0].function.strict"),
+        ({"tool_choice": "sometimes"}, "tool_choice"),
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"tool_choice": named("f")}, "tool_choice"),
+        ({"tools": [TOOL], "tool_choice": named("g")}, "tool_choice"),
+        ({"tools": [TOOL], "tool_choice": "required", "response_format": OBJECT}, "response_format"),
+        ({"tools": [TOOL], "tool_choice": "required", "ignore_eos": True}, "ignore_eos"),
+        ({"response_format": OBJECT, "structured_outputs": {"regex": "a"}}, "structured_outputs"),
+        ({"structured_outputs": {"regex": "a"}, "response_format": OBJECT}, "structured_outputs"),
+        ({"response_format": OBJECT, "min_tokens": 2}, "min_tokens"),
+        ({"response_format": OBJECT, "bad_words": ["x"]}, "bad_words"),
+        ({"response_format": {"type": "yaml"}}, "response_format.type"),
+        ({"response_format": "json"}, "response_format"),
+        ({"structured_outputs": {}}, "structured_outputs"),
+        ({"structured_outputs": {"regex": "a", "choice": ["a"]}}, "structured_outputs"),
+        ({"structured_outputs": {"regex": "a\0b"}}, "structured_outputs.regex"),
+        ({"structured_outputs": {"regex": 5}}, "structured_outputs.regex"),
+        ({"structured_outputs": {"choice": []}}, "structured_outputs.choice"),
+        ({"structured_outputs": {"json": "no JSON"}}, "structured_outputs.json"),
+        ({"structured_outputs": {"whitespace_pattern": " "}}, "structured_outputs.whitespace_pattern"),
+        ({"messages": [ASKED, RESULT]}, "messages[1].tool_call_id"),
+        ({"messages": [ASKED, called("other"), RESULT]}, "messages[2].tool_call_id"),
+        (
+            {"messages": [ASKED, called("c", "not JSON"), RESULT]},
+            "messages[1].tool_calls[0].function.arguments",
+        ),
+        ({"messages": [ASKED, called("c", "[1]"), RESULT]}, "messages[1].tool_calls[0].function.arguments"),
     ],
 )
 def test_a_field_that_cannot_be_is_named(
@@ -163,10 +222,10 @@ def test_an_integer_of_four_hundred_digits_is_named(client: httpx.Client) -> Non
 @pytest.mark.parametrize(
     ("fields", "param", "code"),
     [
-        ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools", "unsupported_parameter"),
+        ({"tools": [TOOL]}, "tools", "unsupported_parameter"),
+        ({"tools": [{"type": "web_search"}]}, "tools[0].type", "unsupported_parameter"),
+        ({"tools": [TOOL], "tool_choice": {"type": "custom"}}, "tool_choice.type", "unsupported_parameter"),
         ({"logprobs": True}, "logprobs", "unsupported_parameter"),
-        ({"response_format": {"type": "json_object"}}, "response_format", "unsupported_parameter"),
-        ({"structured_outputs": {"regex": "a"}}, "structured_outputs", "unsupported_parameter"),
         ({"guided_regex": "[a-"}, "guided_regex", "unsupported_parameter"),
         ({"reasoning_effort": "high"}, "reasoning_effort", "unsupported_parameter"),
         ({"store": True}, "store", "unsupported_parameter"),

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from service.budget.plan import Budget
 from service.chat.holding import Holding
-from service.engine.protocol import Delta, Generation, Sink
+from service.engine.protocol import CallReader, Delta, Generation, Sink
 from service.errors import DeadlineExceeded, ServiceError
 from service.telemetry.observer import Observation
 
@@ -35,6 +35,7 @@ class Answer(Sink):
         holding: Holding,
         deadline_s: float | None = None,
         replies: list[list[int]] | None = None,
+        readers: Sequence[CallReader] = (),
     ) -> None:
         self.id = f"chatcmpl-{uuid.uuid4().hex}"
         self.created = int(time.time())
@@ -46,6 +47,7 @@ class Answer(Sink):
         self._wrote = holding.slot.wrote if holding.slot is not None else None
         self._unfinished = self.record.n
         self._replies = replies  # token ids by choice, where they are to be remembered
+        self._readers = readers  # by choice; none for an answer that is text alone
         self._generation = generation
         self._closed = False
         self._sink: Sink | None = None
@@ -82,6 +84,8 @@ class Answer(Sink):
             if self._unfinished == 0 and self.holding.slot is not None:
                 self.holding.slot.release(complete=True)  # a slow reader keeps no place in the engine
         if self._sink is not None:
+            if self._readers:
+                self._readers[delta.index].read(delta)
             self._sink.put(delta)
 
     def fail(self, error: ServiceError) -> None:

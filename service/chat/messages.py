@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import orjson
+
 from service.errors import InvalidValue, MissingValue, Unsupported, shown
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
@@ -22,7 +24,20 @@ def check_messages(value: object) -> list[Message]:
         raise InvalidValue("messages must be a list of at least one message.", param="messages")
     if len(value) > MAX_MESSAGES:
         raise InvalidValue(f"messages holds {len(value)} messages; at most {MAX_MESSAGES}.", param="messages")
-    return [_message(item, f"messages[{index}]") for index, item in enumerate(value)]
+    messages = [_message(item, f"messages[{index}]") for index, item in enumerate(value)]
+    _check_results(messages)
+    return messages
+
+
+def _check_results(messages: list[Message]) -> None:
+    """A tool's result belongs to a call that has been made before."""
+    made: set[str] = set()
+    for index, message in enumerate(messages):
+        made.update(call["id"] for call in message.get("tool_calls", ()))
+        if message["role"] == "tool" and message["tool_call_id"] not in made:
+            param = f"messages[{index}].tool_call_id"
+            said = f"{param} is {shown(message['tool_call_id'])}; no earlier turn makes a call of that id."
+            raise InvalidValue(said, param=param)
 
 
 def _message(item: object, at: str) -> Message:
@@ -93,9 +108,21 @@ def _tool_call(call: object, at: str) -> dict[str, Any]:
         "type": "function",
         "function": {
             "name": _text(function.get("name"), f"{at}.function.name"),
-            "arguments": _text(function.get("arguments", ""), f"{at}.function.arguments"),
+            "arguments": _arguments(function.get("arguments", ""), f"{at}.function.arguments"),
         },
     }
+
+
+def _arguments(value: object, at: str) -> str:
+    """The JSON text of an object; no text at all stands for none."""
+    text = _text(value, at)
+    try:
+        parsed = orjson.loads(text or "{}")
+    except ValueError:
+        parsed = None
+    if not isinstance(parsed, dict):
+        raise InvalidValue(f"{at} is not the JSON text of an object: {shown(text)}", param=at)
+    return text
 
 
 def _text(value: object, at: str) -> str:

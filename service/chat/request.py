@@ -7,7 +7,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from service.chat.format import ResponseFormat, StructuredOutputs
 from service.chat.messages import Message, check_messages
+from service.chat.tools import Tool, ToolChoice, check_tool_choice, check_tools
 from service.engine.sampling import INT64_MAX, Sampling
 
 MAX_STOP_STRINGS = 4
@@ -84,13 +86,19 @@ class ChatRequest(BaseModel):
     continue_final_message: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
 
+    tools: Annotated[list[Tool] | None, BeforeValidator(check_tools)] = None
+    tool_choice: Annotated[ToolChoice | None, BeforeValidator(check_tool_choice)] = None
+    parallel_tool_calls: bool | None = None
+
+    response_format: ResponseFormat | None = None
+    structured_outputs: StructuredOutputs | None = None
+
     # Taken and without effect here: they describe the caller, or what other services do with a request.
     metadata: dict[str, Any] | None = None
     user: str | None = None
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
     prompt_cache_retention: str | None = None
-    parallel_tool_calls: bool | None = None
 
     @property
     def wanted_output_tokens(self) -> int | None:
@@ -110,6 +118,16 @@ class ChatRequest(BaseModel):
             if self.add_generation_prompt is None
             else self.add_generation_prompt
         )
+
+    @property
+    def offered(self) -> list[Tool]:
+        """The tools that may be called. Those of a turn that calls none are not shown to the model either."""
+        return [] if self.choice.mode == "none" else self.tools or []
+
+    @property
+    def choice(self) -> ToolChoice:
+        """Which tool the model has to call: by default that is up to it."""
+        return self.tool_choice or ToolChoice("auto" if self.tools else "none")
 
     @property
     def includes_usage(self) -> bool:
@@ -146,13 +164,9 @@ UNHONOURED: Mapping[str, tuple[object, ...]] = {
     "prediction": (None,),
     "prompt_logprobs": (None,),
     "reasoning_effort": (None, "none"),
-    "response_format": (None, {"type": "text"}),
     "service_tier": (None, "auto", "default"),
     "store": (None, False),
-    "structured_outputs": (None,),
     "thinking_token_budget": (None,),
-    "tool_choice": (None, "none", "auto"),
-    "tools": (None, []),
     "top_logprobs": (None, 0),
     "use_beam_search": (None, False),
     "verbosity": (None, "medium"),

@@ -6,6 +6,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from service.admission.admission import Admission
@@ -20,13 +21,14 @@ from service.budget.limits import Allowance, in_force
 from service.budget.plan import Budget
 from service.chat.answer import Answer
 from service.chat.caller import Caller
+from service.chat.demands import call_plan
 from service.chat.explain import Explanation, Outlook
 from service.chat.holding import Holding
 from service.chat.life import Life
 from service.chat.recall import Recall, recall
 from service.chat.request import ChatRequest
 from service.chat.salt import Salt
-from service.engine.protocol import Engine, Work
+from service.engine.protocol import CallPlan, Engine, Work
 from service.engine.sampling import Sampling, check_sampling
 from service.errors import OURS, InvalidValue, ModelNotFound, ServiceError, shown
 from service.prompt.memory import PromptMemory
@@ -100,8 +102,9 @@ class Chat:
         holding = Holding(self._life.leave, visit)
         try:
             self._check(request, caller.tenant)
+            plan = await self._plan(request)
             prompt, record.budget = budgeted = await self.fit(request, caller.tenant)
-            work = self._work(request, caller.tenant, *budgeted)
+            work = self._work(request, caller.tenant, *budgeted, plan)
             await self._check_words(work.sampling)
             known = await self._recall(request, caller.tenant, *budgeted)
             record.rendered_s = time.monotonic()
@@ -117,7 +120,9 @@ class Chat:
             known.sent(work.n)
             holding.at_close(known.answered)
         replies = None if known is None else known.replies
-        answer = Answer(record.budget, generation, observation, holding, caller.deadline_s, replies)
+        answer = Answer(
+            record.budget, generation, observation, holding, caller.deadline_s, replies, plan.readers
+        )
         self._answers.add(answer)
         holding.at_close(lambda: self._answers.discard(answer))
         return answer
@@ -141,9 +146,10 @@ class Chat:
         """
         with self.dry_run(request.model):
             self._check(request, tenant)
+            plan = await self._plan(request)
             began_s = time.monotonic()
             prompt, budget = await self.fit(request, tenant)
-            work = self._work(request, tenant, prompt, budget)
+            work = self._work(request, tenant, prompt, budget, plan)
             await self._check_words(work.sampling)
             known = await self._recall(request, tenant, prompt, budget)
             render_s = time.monotonic() - began_s
@@ -208,6 +214,10 @@ class Chat:
             "max_model_len": self._engine.facts.context_window,
         }
 
+    async def _plan(self, request: ChatRequest) -> CallPlan:
+        """Nothing is held yet but the tenant's visit: a grammar that takes long to check keeps no slot."""
+        return await call_plan(request, self._engine, shows_tools=self._renderer.shows_tools)
+
     def _check_model(self, name: str | None) -> None:
         if name is not None and name != self.model_name:
             raise ModelNotFound(
@@ -243,10 +253,14 @@ class Chat:
             self._memory, request, prompt, budget, tenant=tenant, group=group, spelling=spelling
         )
 
-    def _work(self, request: ChatRequest, tenant: Tenant, prompt: Prompt, budget: Budget) -> Work:
+    def _work(
+        self, request: ChatRequest, tenant: Tenant, prompt: Prompt, budget: Budget, plan: CallPlan
+    ) -> Work:
         facts = self._engine.facts
         n, most = request.n or 1, budget.max_output_tokens
         sampling = request.sampling(facts.sampling_defaults)
+        if not plan.skip_special_tokens:  # some models write calls with them
+            sampling = replace(sampling, skip_special_tokens=False)
         check_sampling(sampling, n, most, facts.vocab_size)
         return Work(
             uuid.uuid4().hex,
@@ -255,6 +269,7 @@ class Chat:
             most,
             n,
             stream=bool(request.stream),
+            constraint=plan.constraint,
             priority=tenant.priority if request.priority is None else request.priority,
             cache_salt=self._salt.of(tenant.cache_group),
         )
@@ -271,5 +286,6 @@ def _options(request: ChatRequest, tenant: Tenant) -> RenderOptions:
         add_generation_prompt=request.adds_generation_prompt,
         continue_final_message=bool(request.continue_final_message),
         template_kwargs=request.chat_template_kwargs or {},
+        tools=request.offered or None,
         cache_group=tenant.cache_group,
     )

@@ -7,6 +7,7 @@ a task per request would cost a wake-up for every token of every stream.
 
 from __future__ import annotations
 
+import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
@@ -15,7 +16,7 @@ from typing import Any, Literal, Protocol
 from service.engine.sampling import Sampling
 from service.errors import ServiceError, StartError
 
-Finish = Literal["stop", "length", "abort"]
+Finish = Literal["stop", "length", "abort", "tool_calls"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,7 @@ class EngineFacts:
     model_config: Mapping[str, Any] = field(default_factory=dict)  # the text model's, as transformers has it
     kv_dtype: str = "auto"  # of the KV cache, as it is really kept
     sampling_defaults: Mapping[str, float] = field(default_factory=dict)  # what the model's makers advise
+    tool_parser: str | None = None  # how the model writes tool calls of its own accord, if that is known
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,15 @@ class EngineLoad:
     running: int = 0  # generations
     waiting: int = 0  # generations
     kv_used_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """What the text of an answer has to be like. `spec` is JSON for a schema, choice or structural tag."""
+
+    kind: Literal["json", "regex", "choice", "grammar", "structural_tag"]
+    spec: str
+    field: str  # the caller's name for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +67,7 @@ class Work:
     priority: int = 0  # lower goes first, where the engine knows priorities
     cache_salt: str | None = None  # only prompts under the same salt share cached prefixes
     stream: bool = True  # False: only the first token and the end of each choice are handed over
+    constraint: Constraint | None = None  # one that the engine's `check_constraint` has let pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +83,16 @@ class EngineClock:
 
 
 @dataclass(slots=True)
+class CallDelta:
+    """What one tool call gained: first its id and name, then its arguments, JSON text, piece by piece."""
+
+    index: int
+    arguments: str = ""
+    id: str | None = None
+    name: str | None = None
+
+
+@dataclass(slots=True)
 class Delta:
     """What one choice gained. `text` may be empty while a character or a stop string is incomplete."""
 
@@ -79,6 +101,7 @@ class Delta:
     token_ids: Sequence[int]
     finish: Finish | None = None
     clock: EngineClock | None = None  # with the first and last delta of a choice, and after a preemption
+    calls: Sequence[CallDelta] = ()  # what a `CallReader` has found in the text
 
 
 class Sink(Protocol):
@@ -89,6 +112,27 @@ class Sink(Protocol):
 
     def fail(self, error: ServiceError) -> None:
         """The generation has failed; nothing follows."""
+
+
+class CallReader(Protocol):
+    """Finds tool calls in the text of one choice, delta by delta."""
+
+    def read(self, delta: Delta) -> None:
+        """Move what belongs to calls from the delta's text to its calls."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallPlan:
+    """How an answer is made and read: a reader of calls for each choice, and what goes to the engine."""
+
+    readers: Sequence[CallReader]
+    constraint: Constraint | None = None
+    skip_special_tokens: bool = True
+
+
+def new_call_id() -> str:
+    """The id of a call. Its caller sends it back with what the tool has found."""
+    return f"call_{uuid.uuid4().hex[:24]}"
 
 
 class Generation(ABC):
@@ -145,6 +189,22 @@ class Engine(Protocol):
 
         Raises:
             EngineStartError: in words an operator can act on.
+        """
+
+    async def check_constraint(self, constraint: Constraint) -> None:
+        """Find out whether the engine can hold an answer to this; known ones are let pass at once.
+
+        Raises:
+            InvalidValue: it cannot, naming the caller's field.
+            Overloaded, EngineUnavailable: nobody can say now.
+        """
+
+    def plan_calls(
+        self, tools: Sequence[Mapping[str, Any]], n: int, *, parallel: bool, stream: bool
+    ) -> CallPlan:
+        """How to read the calls that this model makes of its own accord; without `parallel`, at most one.
+
+        Only for an engine whose facts name a tool parser.
         """
 
     async def generate(self, work: Work) -> Generation:

@@ -67,6 +67,11 @@ def holds_piecewise(template: ChatTemplate, piecewise: Piecewise, tokenizer: Tok
     )
 
 
+def shows_tools(template: ChatTemplate) -> bool:
+    """Whether the template tells the model of the tools there are."""
+    return CALL["name"] in (_rendered(template, [ASKED], [TOOL]) or "")
+
+
 def _shows_calls(template: ChatTemplate) -> bool:
     result = {"role": "tool", "tool_call_id": "sounding1", "name": CALL["name"], "content": "4 m"}
     text = _rendered(template, [ASKED, CALLED, result], [TOOL])

@@ -16,7 +16,7 @@ from service.prompt.messages import Message, Reader, check_encodable
 from service.prompt.pieces import PieceCache
 from service.prompt.piecewise import Piecewise, Plan
 from service.prompt.prompt import Prompt, RenderOptions, Segment
-from service.prompt.rehearsal import form_of, holds_piecewise
+from service.prompt.rehearsal import form_of, holds_piecewise, shows_tools
 from service.prompt.sandbox import RenderTooLong
 from service.prompt.template import ChatTemplate
 from service.prompt.vocabulary import Vocabulary, any_of
@@ -56,6 +56,8 @@ class Renderer:
         if self.is_piecewise and control_tokens == "text":
             refused = pieces.unspeakable()
         self.template = template.read_by(Reader(form, any_of(refused) if refused else None))
+        self.shows_tools = shows_tools(self.template)
+        self.template_text = "\n".join(model.templates.values())
         self.vocabulary = vocabulary
         self._tokenizer = model.tokenizer
         self._cache = PieceCache(cache_bytes)

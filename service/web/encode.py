@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 
 from service.chat.answer import Answer, Usage
-from service.engine.protocol import Delta
+from service.engine.protocol import CallDelta, Delta
 from service.errors import ServiceError
 from service.telemetry.phases import Phases
 
@@ -29,12 +29,20 @@ class ChunkEncoder:
         self._tail = b',"usage":null}\n\n' if with_usage and not running_usage else b"}\n\n"
         self._running_usage = running_usage
         self._text = [self._head + b'"choices":[{"index":%d,"delta":{"content":' % i for i in range(answer.n)]
+        self._calls = [
+            self._head + b'"choices":[{"index":%d,"delta":{"tool_calls":' % i for i in range(answer.n)
+        ]
         self._open = b'},"logprobs":null,"finish_reason":null}]'
         self._begun: set[int] = set()
 
     def chunk(self, delta: Delta) -> bytes:
         """The event for a delta; empty where it has nothing to show yet."""
         if delta.finish is None and delta.index in self._begun and not self._running_usage:
+            if delta.calls:
+                if delta.text:
+                    return self._rare_chunk(delta)
+                pieces = orjson.dumps(call_pieces(delta))
+                return self._calls[delta.index] + pieces + self._open + self._tail
             if not delta.text:
                 return b""
             return self._text[delta.index] + orjson.dumps(delta.text) + self._open + self._tail
@@ -42,14 +50,16 @@ class ChunkEncoder:
 
     def _rare_chunk(self, delta: Delta) -> bytes:
         """The first chunk of a choice brings the role, its last one the finish reason."""
-        if not (delta.text or delta.finish):
+        if not (delta.text or delta.finish or delta.calls):
             return b""
-        body: dict[str, str] = {}
+        body: dict[str, Any] = {}
         if delta.index not in self._begun:
             self._begun.add(delta.index)
-            body = {"role": "assistant", "content": delta.text}
+            body = {"role": "assistant", "content": (delta.text or None) if delta.calls else delta.text}
         elif delta.text:
             body = {"content": delta.text}
+        if delta.calls:
+            body["tool_calls"] = call_pieces(delta)
         choice = {"index": delta.index, "delta": body, "logprobs": None, "finish_reason": delta.finish}
         tail = (
             b',"usage":%b}\n\n' % orjson.dumps(usage_body(self._answer.usage))
@@ -89,10 +99,42 @@ def usage_body(usage: Usage) -> dict[str, Any]:
     }
 
 
+def call_pieces(delta: Delta) -> list[dict[str, Any]]:
+    """What a delta adds to tool calls: a piece that begins one has its id and name, others arguments."""
+    return [
+        {"index": call.index, "function": {"arguments": call.arguments}}
+        if call.id is None
+        else {
+            "index": call.index,
+            "id": call.id,
+            "type": "function",
+            "function": {"name": call.name, "arguments": call.arguments},
+        }
+        for call in delta.calls
+    ]
+
+
+def message(text: str, pieces: Sequence[CallDelta]) -> dict[str, Any]:
+    """One choice's message, its tool calls put together."""
+    said: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None}
+    if not pieces:
+        return said
+    calls: dict[int, dict[str, Any]] = {}
+    for piece in pieces:
+        if piece.id is not None:
+            function = {"name": piece.name, "arguments": ""}
+            calls[piece.index] = {"id": piece.id, "type": "function", "function": function}
+        calls[piece.index]["function"]["arguments"] += piece.arguments
+    return {**said, "content": text or None, "tool_calls": list(calls.values())}
+
+
 def whole_body(
-    answer: Answer, texts: Sequence[str], finishes: Sequence[str | None], phases: Phases
+    answer: Answer,
+    messages: Sequence[dict[str, Any]],
+    finishes: Sequence[str | None],
+    phases: Phases,
 ) -> dict[str, Any]:
-    """A complete answer in OpenAI's shape; `texts` and `finishes` by choice."""
+    """A complete answer in OpenAI's shape; `messages` and `finishes` by choice."""
     return {
         "id": answer.id,
         "object": "chat.completion",
@@ -101,11 +143,11 @@ def whole_body(
         "choices": [
             {
                 "index": index,
-                "message": {"role": "assistant", "content": text, "refusal": None},
+                "message": said,
                 "logprobs": None,
                 "finish_reason": finish,
             }
-            for index, (text, finish) in enumerate(zip(texts, finishes, strict=True))
+            for index, (said, finish) in enumerate(zip(messages, finishes, strict=True))
         ],
         "usage": usage_body(answer.usage),
         "budget": answer.budget.report(),

@@ -11,9 +11,9 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from service.chat.answer import Answer
-from service.engine.protocol import Delta, Sink
+from service.engine.protocol import CallDelta, Delta, Sink
 from service.errors import Draining, ServiceError
-from service.web.encode import DONE, KEEP_ALIVE, ChunkEncoder, error_event, whole_body
+from service.web.encode import DONE, KEEP_ALIVE, ChunkEncoder, error_event, message, whole_body
 from service.web.refusal import render
 from service.web.writer import Writer
 
@@ -63,7 +63,7 @@ class EventStream(Response, Sink):
 
     def put(self, delta: Delta) -> None:
         self._quiet = False
-        if self._before_content and delta.text:
+        if self._before_content and (delta.text or delta.calls):
             self._before_content = False
             self._answer.record.first_content_s = time.monotonic()
         chunk = self._encoder.chunk(delta)
@@ -114,6 +114,7 @@ class WholeAnswer(Response, Sink):
         self._answer = answer
         self._extra_headers = headers
         self._texts: list[list[str]] = [[] for _ in range(answer.n)]
+        self._calls: list[list[CallDelta]] = [[] for _ in range(answer.n)]
         self._finishes: list[str | None] = [None] * answer.n
         self._error: ServiceError | None = None
         self._end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -149,6 +150,7 @@ class WholeAnswer(Response, Sink):
 
     def put(self, delta: Delta) -> None:
         self._texts[delta.index].append(delta.text)
+        self._calls[delta.index] += delta.calls
         if delta.finish is not None:
             self._finishes[delta.index] = delta.finish
         if self._answer.complete and not self._end.done():
@@ -161,7 +163,9 @@ class WholeAnswer(Response, Sink):
 
     def _whole(self) -> Response:
         phases = self._answer.observation.phases()
-        body = whole_body(self._answer, ["".join(parts) for parts in self._texts], self._finishes, phases)
+        texts = ["".join(parts) for parts in self._texts]
+        messages = [message(text, calls) for text, calls in zip(texts, self._calls, strict=True)]
+        body = whole_body(self._answer, messages, self._finishes, phases)
         headers = {**self._extra_headers, "server-timing": phases.server_timing()}
         return Response(orjson.dumps(body), media_type="application/json", headers=headers)
 

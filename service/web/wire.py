@@ -116,6 +116,17 @@ def _refuse_combinations(request: ChatRequest, max_n: int) -> None:
         )
     if request.stream_options is not None and not request.stream:
         raise InvalidValue("stream_options needs stream to be true.", param="stream_options")
+    _refuse_choice(request)
+
+
+def _refuse_choice(request: ChatRequest) -> None:
+    choice, tools = request.choice, request.tools or []
+    if choice.forced and not tools:
+        raise InvalidValue("tool_choice wants a call, and there are no tools.", param="tool_choice")
+    if choice.mode == "named" and choice.name not in {tool["function"]["name"] for tool in tools}:
+        raise InvalidValue(
+            f"tool_choice names {shown(choice.name)}, which is none of the tools.", param="tool_choice"
+        )
 
 
 def _sentence(exc: ValidationError) -> InvalidValue:

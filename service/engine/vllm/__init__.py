@@ -2,9 +2,11 @@
 
 arguments.py    the operator's engine arguments over our defaults; what is known of a started engine
 engine.py       `VllmEngine`: start, generate, close
+grammars.py     constraints in vLLM's words, tried before the engine sees them
 generation.py   vLLM's outputs to deltas, handed over from its output loop
 load.py         what the engine has to do, from its statistics
 params.py       our sampling in vLLM's words
+tool_parser.py  calls that a model makes of its own accord, read by vLLM's parsers
 translate.py    vLLM's errors in ours
 """
 
@@ -17,5 +19,6 @@ os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 os.environ.setdefault("VLLM_WORKER_MULTIPROCESSING_METHOD", "spawn")
 
 from service.engine.vllm.engine import VllmEngine
+from service.engine.vllm.tool_parser import parser_for
 
-__all__ = ["VllmEngine"]
+__all__ = ["VllmEngine", "parser_for"]

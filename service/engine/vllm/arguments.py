@@ -14,6 +14,7 @@ from vllm.version import __version__ as vllm_version
 
 from service.engine.memory import folder_weights_bytes, free_bytes, kv_cache_bytes
 from service.engine.protocol import EngineFacts, EngineStartError
+from service.engine.vllm.grammars import BACKEND
 from service.errors import shown
 from service.settings import nearest
 
@@ -40,13 +41,24 @@ def engine_args(model: str, args: Mapping[str, Any], max_model_len: int | None) 
             chosen["kv_cache_memory_bytes"] = kv_cache_bytes(free_bytes(), folder_weights_bytes(model))
     if max_model_len is not None:
         chosen["max_model_len"] = max_model_len
+    structured = {"structured_outputs_config": _structured(args.get("structured_outputs_config") or {})}
     try:
-        return AsyncEngineArgs(**{**chosen, **args, "model": model})
+        return AsyncEngineArgs(**{**chosen, **args, **structured, "model": model})
     except Exception as exc:
         raise EngineStartError(f"engine_args: {shown(str(exc), 400)}") from exc
 
 
-def facts_of(llm: AsyncLLM) -> EngineFacts:
+def _structured(given: Mapping[str, Any]) -> dict[str, Any]:
+    """JSON without free white space, in which a small model can lose itself, and the backend we try with."""
+    fixed = {"backend": BACKEND, "disable_any_whitespace": True}
+    if changed := [name for name, value in fixed.items() if given.get(name, value) != value]:
+        raise EngineStartError(
+            f"engine_args: structured_outputs_config.{changed[0]} is {fixed[changed[0]]} here; leave it out"
+        )
+    return {**given, **fixed}
+
+
+def facts_of(llm: AsyncLLM, tool_parser: str | None) -> EngineFacts:
     """What is known of a started engine."""
     config = llm.vllm_config
     advised = config.model_config.get_diff_sampling_param()
@@ -61,6 +73,7 @@ def facts_of(llm: AsyncLLM) -> EngineFacts:
         model_config=config.model_config.hf_text_config.to_dict(),
         kv_dtype=_kv_dtype(llm),
         sampling_defaults={name: value for name, value in advised.items() if name in ADVISED},
+        tool_parser=tool_parser,
     )
 
 

@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import psutil
 from vllm.inputs.engine import tokens_input
 from vllm.usage.usage_lib import UsageContext
 from vllm.v1.engine.async_llm import AsyncLLM
+from xgrammar import TokenizerInfo
 
+from service.engine.grammar import Limits, Workshop
 from service.engine.protocol import (
+    CallPlan,
+    Constraint,
     Delta,
     EngineFacts,
     EngineLoad,
@@ -25,8 +29,10 @@ from service.engine.protocol import (
 from service.engine.sampling import Sampling
 from service.engine.vllm.arguments import engine_args, facts_of, start_failure
 from service.engine.vllm.generation import VllmGeneration
+from service.engine.vllm.grammars import Grammars
 from service.engine.vllm.load import LoadKeeper
 from service.engine.vllm.params import sampling_params
+from service.engine.vllm.tool_parser import ToolParser
 from service.engine.vllm.translate import translate
 from service.errors import EngineUnavailable, ServiceError
 
@@ -36,8 +42,21 @@ WARM_UP_TOKENS = 4
 class VllmEngine:
     """One AsyncLLM. `args` are vLLM's engine arguments; the rest of the configuration is its own."""
 
-    def __init__(self, model: str, args: Mapping[str, Any], max_model_len: int | None = None) -> None:
+    def __init__(
+        self,
+        model: str,
+        args: Mapping[str, Any],
+        max_model_len: int | None = None,
+        *,
+        tool_parser: str | None = None,
+        trial: Limits | None = None,
+    ) -> None:
         self._args = engine_args(model, args, max_model_len)
+        self._tool_parser_name = tool_parser
+        self._tool_parser: ToolParser | None = None
+        self._loaded = asyncio.Event()
+        self._workshop = Workshop(self._tokens, trial or Limits())
+        self._grammars = Grammars(self._workshop)
         self._llm: AsyncLLM | None = None
         self._facts: EngineFacts | None = None
         self._load = LoadKeeper()
@@ -68,15 +87,30 @@ class VllmEngine:
         self._pings += 1
 
     async def start(self) -> None:
+        opening = asyncio.create_task(self._workshop.open())
         try:
-            self._llm = await asyncio.to_thread(
+            await self._start(opening)
+        except BaseException:
+            opening.cancel()
+            raise
+
+    async def _start(self, opening: asyncio.Task[None]) -> None:
+        try:
+            llm = await asyncio.to_thread(
                 AsyncLLM.from_engine_args,
                 self._args,
                 usage_context=UsageContext.OPENAI_API_SERVER,
                 stat_loggers=[self._load],
             )
-            self._facts = facts_of(self._llm)
+            self._llm = llm
+            self._facts = facts_of(llm, self._tool_parser_name)
+            if self._tool_parser_name is not None:
+                self._tool_parser = ToolParser(self._tool_parser_name, llm.get_tokenizer())
+            # To check grammars vLLM would compile them on the event loop; `check_constraint` does better.
+            llm.input_processor.structured_outputs_config = None
+            self._loaded.set()
             await self._warm_up()
+            await opening
             # The model's objects stay for good: the collector, which would halt the event loop for a
             # fifth of a second to walk them, need not look at them again.
             gc.collect()
@@ -85,6 +119,15 @@ class VllmEngine:
             raise EngineStartError(f"the engine started but could not generate: {exc.message}") from exc
         except Exception as exc:
             raise EngineStartError(start_failure(exc)) from exc
+
+    async def check_constraint(self, constraint: Constraint) -> None:
+        await self._grammars.check(constraint)
+
+    def plan_calls(
+        self, tools: Sequence[Mapping[str, Any]], n: int, *, parallel: bool, stream: bool
+    ) -> CallPlan:
+        assert self._tool_parser is not None
+        return self._tool_parser.plan(tools, n, parallel=parallel, stream=stream)
 
     async def generate(self, work: Work) -> Generation:
         self.check()
@@ -115,6 +158,7 @@ class VllmEngine:
             raise EngineUnavailable("The engine is not running; try again later.")
 
     async def aclose(self) -> None:
+        await self._workshop.aclose()
         if self._llm is None:
             return
         llm, self._llm = self._llm, None
@@ -129,6 +173,15 @@ class VllmEngine:
         generation = await self.generate(Work("warm-up", prompt, sampling, WARM_UP_TOKENS))
         generation.listen(done)
         await done.wait()
+
+    async def _tokens(self) -> str:
+        """The model's tokens as xgrammar writes them, once the model is there."""
+        await self._loaded.wait()
+        assert self._llm is not None
+        tokenizer, vocab_size = self._llm.get_tokenizer(), self.facts.vocab_size
+        return await asyncio.to_thread(
+            lambda: str(TokenizerInfo.from_huggingface(tokenizer, vocab_size=vocab_size).serialize_json())
+        )
 
     def _abort(self, request_id: str, *, internal: bool = True) -> None:
         if self._llm is not None:

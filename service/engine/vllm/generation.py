@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +11,7 @@ from vllm.outputs import RequestOutput
 
 from service.engine.protocol import Delta, EngineClock, Generation
 from service.engine.vllm.translate import translate
-from service.errors import EngineUnavailable, ServiceError
+from service.errors import EngineUnavailable, InternalFault, ServiceError
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +45,10 @@ class VllmGeneration(Generation):
                 self._take(output)
         except Exception:
             log.exception("a delta could not be handed over; its request is ended")
-            self.abort()
+            with contextlib.suppress(Exception):  # the same that has just failed may fail again
+                self._fail(
+                    InternalFault("This answer could not be passed on; the server's log has the rest.")
+                )
 
     def _take(self, output: RequestOutput) -> None:
         for choice in output.outputs:

@@ -6,6 +6,7 @@ from vllm.exceptions import VLLMClientError
 from vllm.sampling_params import RequestOutputKind, SamplingParams
 
 from service.engine.protocol import Work
+from service.engine.vllm.grammars import structured_outputs
 from service.engine.vllm.translate import translate
 
 FIRST_AND_LAST = 2**31 - 1  # a stream interval that no answer reaches
@@ -38,6 +39,7 @@ def sampling_params(work: Work) -> SamplingParams:
             bad_words=list(s.bad_words),
             allowed_token_ids=None if s.allowed_token_ids is None else list(s.allowed_token_ids),
             logit_bias=dict(s.logit_bias) or None,
+            structured_outputs=None if work.constraint is None else structured_outputs(work.constraint),
             output_kind=RequestOutputKind.DELTA,
             stream_interval=None if work.stream else FIRST_AND_LAST,
             skip_clone=True,  # made for this request alone

@@ -1,0 +1,148 @@
+"""Compiles grammars to find out whether that can be done: `python -m service.engine.grammar.trial`.
+
+A compilation in C++ cannot be interrupted, may eat memory without end, and may crash. So each one has a
+forked child to itself, whose processor time and memory the kernel limits. This process stays single-threaded
+(a fork takes one thread along) and only passes on what the children find.
+
+    stdin   first {"tokenizer": …, "cpu_s": …, "memory_bytes": …}, then {"id", "kind", "spec"}; a line each
+    stdout  {"id", "fault"}: null when it compiles, "" when it ran into a limit or crashed, else why
+            not; with id null once it is ready
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import selectors
+import signal
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+CHUNK = 2**16
+LONGEST_FAULT = 300
+STEADY = 10  # niceness: what is being answered goes first
+
+
+def main() -> None:
+    """Serve until stdin ends. The terminal's Ctrl-C is for the service, which closes stdin."""
+    os.setpgid(0, 0)
+    os.nice(STEADY)
+    import xgrammar
+
+    batches = _batches(sys.stdin.fileno())
+    setup = json.loads(next((lines[0] for lines in batches if lines), "null"))
+    if setup is None:
+        return
+    info = xgrammar.TokenizerInfo.deserialize_json(setup["tokenizer"])
+    # One thread, since the child of a fork has no others; no cache, since each child forgets all.
+    compiler = xgrammar.GrammarCompiler(info, max_threads=1, cache_enabled=False)
+    _say({"id": None, "fault": None})
+    _serve(_Trials(compiler, setup["cpu_s"], setup["memory_bytes"]), batches)
+
+
+def _serve(trials: _Trials, batches: Iterator[list[bytes]]) -> None:
+    """New tasks, and the verdicts of children, as they come."""
+    selector = selectors.DefaultSelector()
+    selector.register(sys.stdin, selectors.EVENT_READ)
+    while True:
+        for key, _ in selector.select():
+            if key.fileobj is not sys.stdin:
+                selector.unregister(key.fd)
+                _say({"id": key.data, "fault": trials.verdict(key.fd)})
+            elif (lines := next(batches, None)) is None:
+                return
+            else:
+                for task in map(json.loads, lines):
+                    selector.register(trials.begin(task), selectors.EVENT_READ, task["id"])
+
+
+def _batches(fd: int) -> Iterator[list[bytes]]:
+    """The lines that each read of a descriptor completes, perhaps none; ends with the descriptor."""
+    rest = b""
+    while chunk := os.read(fd, CHUNK):
+        *whole, rest = (rest + chunk).split(b"\n")
+        yield whole
+
+
+def _say(verdict: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(verdict) + "\n")
+    sys.stdout.flush()
+
+
+class _Trials:
+    """Compilations under way, each in a child that writes what it found into a pipe."""
+
+    def __init__(self, compiler: Any, cpu_s: float, memory_bytes: int) -> None:
+        self._compiler = compiler
+        self._cpu_s = cpu_s
+        self._memory_bytes = memory_bytes
+        self._children: dict[int, int] = {}  # pid by descriptor
+
+    def begin(self, task: dict[str, Any]) -> int:
+        """Fork a child for the task; the descriptor that can be read when it is over."""
+        verdict, write = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                self._limit()
+                os.write(write, _fault(self._compiler, task["kind"], task["spec"]).encode())
+            finally:
+                os._exit(0)
+        os.close(write)
+        self._children[verdict] = pid
+        return verdict
+
+    def verdict(self, fd: int) -> str | None:
+        """What the child has found. One that ended without a word was ended by a limit, or crashed."""
+        found = os.read(fd, CHUNK).decode(errors="replace")
+        os.close(fd)
+        os.waitpid(self._children.pop(fd), 0)
+        return None if found == "fits" else found
+
+    def _limit(self) -> None:
+        signal.signal(signal.SIGPROF, signal.SIG_DFL)
+        signal.setitimer(signal.ITIMER_PROF, self._cpu_s)
+        with open("/proc/self/statm") as statm:
+            size = int(statm.read().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (size + self._memory_bytes,) * 2)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stderr.fileno())  # the compiler prints what callers have written
+
+
+def _fault(compiler: Any, kind: str, spec: str) -> str:
+    """Why it cannot be used, or "fits"."""
+    try:
+        _compile(compiler, kind, spec)
+    except MemoryError:
+        return ""
+    except Exception as exc:
+        said = str(exc).strip().splitlines()[-1:] or [""]
+        # "[time] /where/in/the/compiler.cc:1: What is wrong": only that is the caller's.
+        return said[0].split(".cc:", 1)[-1].partition(": ")[2][:LONGEST_FAULT] or "it cannot be read"
+    return "fits"
+
+
+def _compile(compiler: Any, kind: str, spec: str) -> None:
+    """What the engine does with it, up to the choice of the first token."""
+    import xgrammar
+
+    if kind == "json":
+        compiled = compiler.compile_json_schema(spec, any_whitespace=False, separators=(",", ":"))
+    elif kind == "regex":
+        compiled = compiler.compile_regex(spec)
+    elif kind == "structural_tag":
+        compiled = compiler.compile_structural_tag(spec)
+    elif kind == "lark":
+        compiled = compiler.compile_lark(spec)
+    else:
+        compiled = compiler.compile_grammar(spec)
+    matcher = xgrammar.GrammarMatcher(compiled)
+    bitmask = xgrammar.allocate_token_bitmask(1, compiled.tokenizer_info.vocab_size)
+    matcher.fill_next_token_bitmask(bitmask, 0)
+
+
+if __name__ == "__main__":
+    main()

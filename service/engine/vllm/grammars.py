@@ -1,0 +1,88 @@
+"""Constraints in vLLM's words, each tried before the engine sees it and remembered by what it says."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import OrderedDict
+
+from vllm.sampling_params import StructuredOutputsParams
+from vllm.v1.structured_output.backend_xgrammar import has_xgrammar_unsupported_json_features
+from vllm.v1.structured_output.utils import choice_as_grammar, grammar_is_likely_lark
+
+from service.engine.grammar import Unfit, Workshop
+from service.engine.protocol import Constraint
+from service.errors import InvalidValue, shown
+
+BACKEND = "xgrammar"  # what the trial uses, and what forbids free white space in JSON
+REMEMBERED = 4096
+LARGE = 8192  # characters of a schema that are walked through in a thread
+LONGEST = 256 * 1024
+TOO_MUCH = "compiling it takes too much time or memory; make it simpler, or its repetitions fewer"
+UNSUPPORTED = (
+    "it uses a keyword, or a combination of keywords, that cannot be enforced: multipleOf, uniqueItems, "
+    "contains, an unknown format, pattern or format together with a length, patternProperties or "
+    "propertyNames together with properties, or allOf with several schemas"
+)
+
+
+def structured_outputs(constraint: Constraint) -> StructuredOutputsParams:
+    """The constraint as vLLM's parameters, past vLLM's own check: that would compile on the event loop."""
+    kind, spec = _as_grammar(constraint)
+    params = StructuredOutputsParams(**{"grammar" if kind == "lark" else kind: spec})
+    params._backend = BACKEND
+    return params
+
+
+class Grammars:
+    """Knows which constraints can be used."""
+
+    def __init__(self, workshop: Workshop) -> None:
+        self._workshop = workshop
+        self._faults: OrderedDict[tuple[str, str], str | None] = OrderedDict()
+
+    async def check(self, constraint: Constraint) -> None:
+        """Returns when the engine can be given the constraint; at once when it is known.
+
+        Raises:
+            InvalidValue: it cannot be used. Overloaded, EngineUnavailable: that cannot be found out now.
+        """
+        key = (constraint.kind, constraint.spec)
+        if key in self._faults:
+            self._faults.move_to_end(key)
+        else:
+            self._faults[key] = await self._fault(constraint)
+            if len(self._faults) > REMEMBERED:
+                self._faults.popitem(last=False)
+        if (fault := self._faults[key]) is not None:
+            raise InvalidValue(f"{constraint.field} cannot be used: {fault}.", param=constraint.field)
+
+    async def _fault(self, constraint: Constraint) -> str | None:
+        if len(constraint.spec) > LONGEST:
+            return f"it is longer than {LONGEST} characters"
+        if constraint.kind == "json" and await self._asks_too_much(constraint.spec):
+            return UNSUPPORTED
+        try:
+            await self._workshop.fits(*_as_grammar(constraint))
+        except Unfit as exc:
+            said = shown(str(exc), 200).rstrip(".")
+            return said or TOO_MUCH
+        return None
+
+    async def _asks_too_much(self, schema: str) -> bool:
+        if len(schema) <= LARGE:
+            return _has_unsupported(schema)
+        return await asyncio.to_thread(_has_unsupported, schema)
+
+
+def _has_unsupported(schema: str) -> bool:
+    return bool(has_xgrammar_unsupported_json_features(json.loads(schema)))
+
+
+def _as_grammar(constraint: Constraint) -> tuple[str, str]:
+    kind, spec = constraint.kind, constraint.spec
+    if kind == "choice":
+        return "grammar", choice_as_grammar(json.loads(spec))
+    if kind == "grammar" and grammar_is_likely_lark(spec):
+        return "lark", spec
+    return kind, spec

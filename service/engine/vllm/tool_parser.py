@@ -1,0 +1,152 @@
+"""Calls that a model makes of its own accord, read by vLLM's parsers: the one place that knows these."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+from vllm.parser.parser_manager import ParserManager
+from vllm.tool_parsers import ToolParserManager
+
+from service.engine.protocol import (
+    CallDelta,
+    CallPlan,
+    CallReader,
+    Constraint,
+    Delta,
+    EngineStartError,
+    new_call_id,
+)
+from service.settings import nearest
+
+log = logging.getLogger(__name__)
+
+# What only templates of one way of calling have in them; the first that fits counts.
+MARKS = (
+    ("<function=", "qwen3_coder"),
+    ("<tool_call>", "hermes"),
+    ("[TOOL_CALLS]", "mistral"),
+    ("<|python_tag|>", "llama3_json"),
+)
+
+
+class ToolParser:
+    """vLLM's tool parser of one name, for one model.
+
+    Raises:
+        EngineStartError: vLLM has no parser of that name, or it cannot be used with this tokenizer.
+    """
+
+    def __init__(self, name: str, tokenizer: Any) -> None:
+        known = ToolParserManager.list_registered()
+        if name not in known:
+            raise EngineStartError(
+                f"TWOPHASE_TOOL_PARSER: vLLM has no tool parser {name}{nearest(name, known)} It has "
+                f"{', '.join(known)}."
+            )
+        self.name = name
+        self._tokenizer = tokenizer
+        try:
+            self._parser = ParserManager.get_parser(name, None, enable_auto_tools=True, tokenizer=tokenizer)
+        except Exception as exc:
+            raise EngineStartError(
+                f"TWOPHASE_TOOL_PARSER: {name} cannot read this model's calls: {exc}"
+            ) from exc
+
+    def plan(self, tools: Sequence[Mapping[str, Any]], n: int, *, parallel: bool, stream: bool) -> CallPlan:
+        """How to read the calls in the answers of one request, and what the model is held to."""
+        request = ChatCompletionRequest(
+            messages=[{"role": "user", "content": ""}],
+            tools=list(tools),
+            tool_choice="auto",
+            parallel_tool_calls=parallel,
+            stream=stream,
+        )
+        parsers = [self._parser(self._tokenizer, request.tools) for _ in range(n)]
+        request = parsers[0].adjust_request(request)
+        readers: list[CallReader] = [
+            (_Streaming if stream else _Whole)(parser, request, parallel=parallel) for parser in parsers
+        ]
+        wanted = request.structured_outputs
+        tag = None if wanted is None else wanted.structural_tag
+        return CallPlan(
+            readers,
+            constraint=Constraint("structural_tag", tag, "tools") if tag else None,
+            skip_special_tokens=request.skip_special_tokens,
+        )
+
+
+def parser_for(template: str) -> str | None:
+    """The parser for the calls that a chat template asks for, where there is no doubt."""
+    return next((name for mark, name in MARKS if mark in template), None)
+
+
+class _Reader(CallReader):
+    def __init__(self, parser: Any, request: Any, *, parallel: bool) -> None:
+        self._parser = parser
+        self._request = request
+        self._parallel = parallel
+        self._called = False
+
+    def read(self, delta: Delta) -> None:
+        try:
+            self._read(delta)
+        except Exception:  # a parser that stumbles over what a model writes leaves it as it is
+            log.exception("the tool parser has failed; its text is passed on as it is")
+        if self._called and delta.finish == "stop":
+            delta.finish = "tool_calls"
+
+    def _read(self, delta: Delta) -> None:
+        raise NotImplementedError
+
+    def _kept(self, calls: Sequence[CallDelta]) -> list[CallDelta]:
+        kept = [call for call in calls if self._parallel or call.index == 0]
+        self._called = self._called or bool(kept)
+        return kept
+
+
+class _Streaming(_Reader):
+    """Reads each delta as it comes."""
+
+    def _read(self, delta: Delta) -> None:
+        said = self._parser.parse_delta(
+            delta.text, list(delta.token_ids), self._request, (), finished=delta.finish is not None
+        )
+        delta.text = (said.content or "") if said is not None else ""
+        if said is not None and said.tool_calls:
+            delta.calls = self._kept([_call(call) for call in said.tool_calls])
+
+
+class _Whole(_Reader):
+    """Reads the text when it is complete."""
+
+    def __init__(self, parser: Any, request: Any, *, parallel: bool) -> None:
+        super().__init__(parser, request, parallel=parallel)
+        self._text = ""
+        self._token_ids: list[int] = []
+
+    def _read(self, delta: Delta) -> None:
+        self._text += delta.text
+        self._token_ids += delta.token_ids
+        delta.text = self._text if delta.finish is not None else ""
+        if delta.finish is None:
+            return
+        _, content, calls = self._parser.parse(
+            self._text, self._request, enable_auto_tools=True, model_output_token_ids=self._token_ids
+        )
+        delta.text = content or ""
+        delta.calls = self._kept(
+            [
+                CallDelta(index, call.arguments, call.id or new_call_id(), call.name)
+                for index, call in enumerate(calls or ())
+            ]
+        )
+
+
+def _call(call: Any) -> CallDelta:
+    function = call.function
+    name = function.name if function is not None else None
+    arguments = function.arguments if function is not None else None
+    return CallDelta(call.index, arguments or "", call.id or (new_call_id() if name else None), name)
