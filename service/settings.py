@@ -87,7 +87,7 @@ class Settings(BaseSettings):
     )
     tool_parser: str | None = Field(
         None,
-        description="vLLM's parser for this model's tool calls; by default as its template tells, where that is clear",
+        description="vLLM's parser for the model's tool calls; by default told by its template, where clear",
     )
     control_tokens: Literal["text", "reject"] = Field(
         "text", description="Control tokens that users type: plain characters, or a 400"

@@ -138,18 +138,16 @@ class TestCuttingHistory:
         assert engine.started == []
 
     @pytest.mark.parametrize("truncation", ["disabled", "auto"])
-    def test_a_result_without_its_call_is_no_reason_to_fail(self, chat: Chat, truncation: str) -> None:
+    def test_a_result_without_its_call_is_named(self, chat: Chat, truncation: str) -> None:
         orphans = [
             [result("c9", "4 m"), said("user", 5)],
             [said("user", 5), result("c9", "4 m"), said("user", 5)],
             [said("system", 5), result("c9", "4 m")],
         ]
         for messages in orphans:
-            assert chat(messages=messages, truncation=truncation).status_code == 200
-        long = [result("c9", "word " * 1_100), said("user", 5), said("assistant", 5), said("user", 5)]
-        assert chat(messages=long, truncation=truncation).status_code == (
-            200 if truncation == "auto" else 400
-        )
+            at = next(at for at, message in enumerate(messages) if message["role"] == "tool")
+            error = chat(messages=messages, truncation=truncation).json()["error"]
+            assert error["param"] == f"messages[{at}].tool_call_id"
 
 
 def _results_of(messages: Sequence[Message], at: int) -> list[int]:
