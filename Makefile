@@ -7,7 +7,7 @@ BIN    := $(VENV)/bin
 TYPED  := $(wildcard service tests bench loadtests requirements grafana)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check bench lock dashboards pictures clean install install-dev
+.PHONY: help run test check bench loadtest lock dashboards pictures clean install install-dev
 
 help: ## this list
 	@sed -nE 's/^([a-z]+):[^#]*## (.*)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -30,6 +30,13 @@ check: install-dev ## style, types, who imports whom, locks, and whether docs ag
 
 bench: install-dev ## Twophase, bare vLLM and vllm serve side by side
 	$(BIN)/python -m bench
+
+# Each of these, where it is given, is an option of the load tests; the rest go into ARGS.
+LOADTEST = $(URL) $(foreach name,SCENARIO WORKLOAD USERS RATES RATE SECONDS SLO PROCESSES OUT,$(if $($(name)),\
+	--$(shell echo $(name) | tr A-Z a-z) $($(name)))) $(if $(WEB),--web) $(ARGS)
+
+loadtest: install-dev ## load on URL=http://… or on a server it starts, and a report; SCENARIO=, WORKLOAD=, WEB=1, ARGS=--help
+	@$(BIN)/python -m loadtests $(LOADTEST)
 
 dashboards: install-dev ## make grafana/dashboards/*.json from grafana/*.py
 	$(BIN)/python -m grafana
