@@ -11,6 +11,7 @@ from jinja2 import Environment, FileSystemLoader, select_autoescape
 from markupsafe import Markup
 
 from loadtests.charts import Facts
+from loadtests.checks import answers
 from loadtests.knee import find
 from loadtests.pictures import Picture, pictures
 from loadtests.plan import Step
@@ -35,9 +36,10 @@ def write_report(folder: Path, slo: Slo) -> Result:
     steps = [Step(**step) for step in noted["steps"]]
     found = rows(steps, read_samples(folder), slo.good, _lateness(folder))
     knee = find(found, slo.hold_share)
-    finding = limit_of(knee.row, read_scrapes(folder / "metrics.jsonl")) if knee else None
+    scrapes = read_scrapes(folder / "metrics.jsonl")
+    finding = limit_of(knee.row, scrapes) if knee else None
     faults = slo.faults(found, knee.rate if knee else None)
-    result = Result(found, knee, finding, faults, noted["about"])
+    result = Result(found, knee, finding, faults, noted["about"], list(answers(found, scrapes)))
     drawn = list(pictures(Facts(found, knee, slo.good.ttft_ms, slo.send_lag_p99_ms)))
     (folder / "charts").mkdir(exist_ok=True)
     _write_table(folder / "steps.csv", result)

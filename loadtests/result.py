@@ -25,6 +25,7 @@ class Result:
     finding: Finding | None
     faults: Sequence[str]
     about: dict[str, Any]
+    answers: Sequence[str] = ()
 
     @property
     def sentences(self) -> Iterator[str]:
@@ -33,6 +34,7 @@ class Result:
             yield knee_sentence(self.knee)
         if self.finding is not None:
             yield f"What limits it there: {self.finding.resource}. {self.finding.sentence}"
+        yield from self.answers
 
     @property
     def table(self) -> list[dict[str, Cell]]:

@@ -20,7 +20,7 @@ from loadtests.scrape import Scraper
 from loadtests.slo import Slo
 from loadtests.summary import Row, rows
 from loadtests.sweep import Sweep
-from loadtests.target import Target, drain_after
+from loadtests.target import Target, drain_at
 
 SWEEPS = ("sweep", "full")
 BELOW_CAPACITY = 0.5
@@ -103,7 +103,7 @@ class Run:
                 "ask for fewer or shorter ones (--users, --rates, --seconds), or allow more (--minutes)"
             )
         if self._options.scenario == "drain":
-            drain_after(self._target, known[0].end_s + LOCUST_S / 2)
+            drain_at(self._target, self._begun, known[0].end_s)
         self._go(known)
 
     def _go(self, more: Sequence[Step]) -> None:
@@ -133,6 +133,11 @@ class Run:
         held = share is not None and share >= self._options.slo.hold_share
         self._say(f"{rate:.3g}/s {'held' if held else 'did not hold'}: {share or 0:.0%} good")
         return held
+
+    def _begun(self) -> float | None:
+        """When the first step's schedule began, in Unix seconds; None before its first answer."""
+        first = next(iter(read_samples(self._options.folder)), None)
+        return None if first is None else first.intended_unix_s - first.into_s - self._steps[0].start_s
 
     def _rows(self) -> list[Row]:
         return rows(self._steps, read_samples(self._options.folder), self._options.slo.good)

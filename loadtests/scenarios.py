@@ -13,6 +13,7 @@ BURST = 5.0
 OVERLOAD = 4.0
 LENGTHS = (50, 200, 800, 2000)
 FEW = 8  # requests, where one after another is enough
+AFTER_SIGNAL = "after the signal"
 AFTER = 0.5  # of a step's length: what comes after a burst
 
 
@@ -99,7 +100,7 @@ def _disconnects(wishes: Wishes) -> Iterator[Step]:
 
 def _drain(wishes: Wishes) -> Iterator[Step]:
     yield replace(_step("drain", "until the signal", wishes, rate=wishes.rate), settle_s=0.0)
-    after = _step("drain", "after the signal", wishes, rate=wishes.rate)
+    after = _step("drain", AFTER_SIGNAL, wishes, rate=wishes.rate)
     yield replace(after, start_s=0.0, length_s=wishes.step_s * AFTER, settle_s=0.0)
 
 

@@ -108,6 +108,10 @@ class Window:
         """Of a gauge."""
         return max(self._of(key), default=None)
 
+    def lowest(self, key: str) -> float | None:
+        """Of a gauge."""
+        return min(self._of(key), default=None)
+
     def rise(self, key: str) -> float:
         """Of a counter, from the first reading to the last."""
         found = list(self._of(key))

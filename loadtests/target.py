@@ -26,6 +26,7 @@ START_S = 900.0
 STOP_S = 60.0
 ASK_S = 120.0
 LAST_LINES = 15
+LOOK_S = 0.1
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -144,10 +145,16 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def drain_after(target: Target, seconds: float) -> threading.Timer:
-    """Tell a server that was started here to go, after some time."""
+def drain_at(target: Target, begun: Callable[[], float | None], after_s: float) -> None:
+    """Tell a server that was started here to go, so long after the load has begun (in Unix seconds)."""
+
     assert target.pid is not None
-    timer = threading.Timer(seconds, os.kill, (target.pid, signal.SIGTERM))
-    timer.daemon = True
-    timer.start()
-    return timer
+    pid = target.pid
+
+    def work() -> None:
+        while (since := begun()) is None:
+            time.sleep(LOOK_S)
+        time.sleep(max(0.0, since + after_s - time.time()))
+        os.kill(pid, signal.SIGTERM)
+
+    threading.Thread(target=work, name="drain", daemon=True).start()
