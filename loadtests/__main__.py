@@ -80,7 +80,7 @@ def _measure(given: argparse.Namespace, slo: Slo) -> Path:
 
 @contextlib.contextmanager
 def _target(given: argparse.Namespace, folder: Path) -> Iterator[Target]:
-    key = os.environ.get(KEY_VARIABLE, "")
+    key = given.key or os.environ.get(KEY_VARIABLE, "")
     if given.url:
         if given.scenario == "drain":
             raise TargetError("drain sends a signal to the server, so it is for one that is started here")
@@ -148,6 +148,7 @@ def _parser() -> argparse.ArgumentParser:
         "--seed", type=int, default=1, help="the same seed gives the same lengths and arrivals (%(default)d)"
     )
     how = parser.add_argument_group("how").add_argument
+    how("--key", help=f"API key; better in {KEY_VARIABLE}, where no list of processes shows it")
     how("--model", help="name of the model in requests (the first one the server lists)")
     how("--minutes", type=_positive, default=10, help="no step begins after this time (%(default)g)")
     how("--max-requests", type=_count, default=20_000, help="no more than so many (%(default)d)")

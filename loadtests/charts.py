@@ -24,6 +24,7 @@ OUTCOME_COLOURS = (
     "#000000",
     "#5f0f40",
 )
+BYTES = (("headers", "headers_p50_ms"), ("first content", "ttft_p50_ms"), ("last byte", "total_p50_ms"))
 RATE, USERS, MS = "requests/s offered", "users at a time", "ms"
 
 
@@ -154,14 +155,12 @@ def streaming(axes: Axes, facts: Facts) -> bool:
     rows = facts.part("streaming")
     if len(rows) < 2:
         return False
-    for place, (name, measure) in enumerate(
-        (("first content", "ttft_p50_ms"), ("last byte", "total_p50_ms"))
-    ):
+    for place, (name, measure) in enumerate(BYTES):
         heights = [row.value(measure) or 0.0 for row in rows]
-        places = [number + place * 0.35 for number in range(len(rows))]
-        bars = axes.bar(places, heights, 0.33, label=name, color=list(COLOURS.values())[place])
+        places = [number + place * 0.28 for number in range(len(rows))]
+        bars = axes.bar(places, heights, 0.26, label=name, color=list(COLOURS.values())[place])
         axes.bar_label(bars, fmt="%.0f")
-    axes.set_xticks([number + 0.175 for number in range(len(rows))], [row.step.name for row in rows])
+    axes.set_xticks([number + 0.28 for number in range(len(rows))], [row.step.name for row in rows])
     axes.set_ylabel("ms, p50")
     axes.legend(frameon=False)
     return True

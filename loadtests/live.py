@@ -15,10 +15,9 @@ from locust import stats
 from locust.web import WebUI
 
 from loadtests.plan import Plan
-from loadtests.result import Cell, cells
-from loadtests.sample import read_samples
+from loadtests.sample import Tail
 from loadtests.slo import Good
-from loadtests.summary import rows
+from loadtests.summary import Row, rows
 
 KEY = "tokens"
 ROOT = Path(__file__).resolve().parent.parent
@@ -29,7 +28,6 @@ COLUMNS = {
     "ttft_p95_ms": "p95 (ms)",
     "ttft_p99_ms": "p99 (ms)",
     "tpot_p50_ms": "Each further token p50 (ms)",
-    "output_tokens_per_s": "Tokens/s",
     "refused_share": "Refused",
     "failed_share": "Failed",
     "lag_p99_ms": "Send lag p99 (ms)",
@@ -45,11 +43,12 @@ def show(page: WebUI, plan: Plan) -> None:
         "extended_tables": [{"key": KEY, "structure": structure}],
     }
     assert page.app is not None
+    table = Table(plan)
 
     @page.app.after_request
     def add_tokens(response: Response) -> Response:
         if request.path == "/stats/requests":
-            found = {**(response.get_json() or {}), "extended_stats": [{"key": KEY, "data": table(plan)}]}
+            found = {**(response.get_json() or {}), "extended_stats": [{"key": KEY, "data": table.lines()}]}
             response.set_data(orjson.dumps(found))
         return response
 
@@ -60,7 +59,26 @@ def show(page: WebUI, plan: Plan) -> None:
         return Response((Path(plan.folder) / "report.html").read_text(), mimetype="text/html")
 
 
-def table(plan: Plan) -> list[dict[str, Cell]]:
+class Table:
     """One line for each step that has samples."""
-    found = rows(plan.steps, read_samples(Path(plan.folder)), Good())
-    return [{name: cells(row)[name] for name in COLUMNS} for row in found]
+
+    def __init__(self, plan: Plan) -> None:
+        self._steps = plan.steps
+        self._tail = Tail(Path(plan.folder))
+
+    def lines(self) -> list[dict[str, str | int | float | None]]:
+        """As Locust's page takes them."""
+        self._tail.look()
+        return [
+            {name: self._cell(row, name) for name in COLUMNS}
+            for row in rows(self._steps, self._tail.samples, Good())
+        ]
+
+    def _cell(self, row: Row, name: str) -> str | int | float | None:
+        match name:
+            case "step":
+                return row.step.name
+            case "requests":
+                return len(row.samples)
+        value = row.value(name)
+        return None if value is None else round(value, 2)

@@ -109,6 +109,8 @@ class Run:
     def _go(self, more: Sequence[Step]) -> None:
         self._steps += more
         self._note()
+        if (port := self._options.locust.web_port) is not None:
+            self._say(f"Locust's page: http://127.0.0.1:{port} (Ctrl-C ends it and writes the report)")
         self._options.locust.run(replace(self._plan, steps=more), self._target.key, self._say)
 
     def _sweep(self) -> None:
@@ -153,7 +155,8 @@ class Run:
             "model": plan.model,
             "request fields": plan.extras,
             "server": self._target.get("/version"),
-            "processes": options.locust.processes,
+            "load processes": options.locust.processes,
+            "server shares this machine": self._target.pid is not None,
             **machine.describe(),
             "load average before and after": [round(self._load_before, 2), round(machine.load_average(), 2)],
         }

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -89,16 +87,30 @@ class Sample:
         return cls(**orjson.loads(line))
 
 
+class Tail:
+    """The samples of a run that is still going on: each look reads what has come since the last one."""
+
+    def __init__(self, folder: Path) -> None:
+        self.samples: list[Sample] = []
+        self._folder = folder
+        self._read: dict[Path, int] = {}
+
+    def look(self) -> None:
+        """Read on; from the beginning when the run has begun anew."""
+        paths = sorted(self._folder.glob("samples-*.jsonl"))
+        if any(path.stat().st_size < self._read.get(path, 0) for path in paths):
+            self.samples, self._read = [], {}
+        for path in paths:
+            with path.open("rb") as file:
+                file.seek(self._read.get(path, 0))
+                text = file.read()
+            whole = text[: text.rfind(b"\n") + 1]  # a line that is being written comes with the next look
+            self._read[path] = self._read.get(path, 0) + len(whole)
+            self.samples += map(Sample.from_json, whole.splitlines())
+
+
 def read_samples(folder: Path) -> list[Sample]:
     """All samples of a run, in the order of their intended instants. A torn last line is left out."""
-    return sorted(_samples(folder), key=lambda sample: sample.intended_unix_s)
-
-
-def _samples(folder: Path) -> Iterator[Sample]:
-    for path in sorted(folder.glob("samples-*.jsonl")):
-        for line in path.read_bytes().splitlines(keepends=True):
-            if line.endswith(b"\n"):
-                yield Sample.from_json(line)
-
-
-FIELDS = tuple(f.name for f in dataclasses.fields(Sample))
+    tail = Tail(folder)
+    tail.look()
+    return sorted(tail.samples, key=lambda sample: sample.intended_unix_s)

@@ -25,6 +25,7 @@ class Row:
         "tpot_p50_ms",
         "tpot_p95_ms",
         "tpot_p99_ms",
+        "headers_p50_ms",
         "total_p50_ms",
         "total_p95_ms",
         "gap_p99_ms",
@@ -115,6 +116,8 @@ class Row:
                 return self.times(lambda s: s.first_ms)
             case "tpot":
                 return self.times(lambda s: s.tpot_ms)
+            case "headers":
+                return self.times(lambda s: s.headers_ms)
             case "total":
                 return self.times(lambda s: s.end_ms)
             case "gap":

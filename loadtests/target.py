@@ -27,6 +27,7 @@ STOP_S = 60.0
 ASK_S = 120.0
 LAST_LINES = 15
 LOOK_S = 0.1
+NICER = 5
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -106,9 +107,10 @@ def started(say: Callable[[str], None], log: Path, key: str) -> Iterator[Target]
     Raises:
         TargetError: it did not become ready, with its last words.
     """
-    # Under a leash it ends when we do, however that ends.
+    # Under a leash it ends when we do, however that ends. It is nicer than the load generator, which has to
+    # keep its schedule on the same cores.
     leash = [sys.executable, "-m", "bench.leash", str(os.getpid())]
-    command = [*leash, sys.executable, "-m", "service", "serve", "--port", "0"]
+    command = [*leash, "nice", "-n", str(NICER), sys.executable, "-m", "service", "serve", "--port", "0"]
     say("starting a server (TWOPHASE_MODEL and other TWOPHASE_… variables are its settings)")
     with log.open("w") as file:
         process = subprocess.Popen(command, cwd=ROOT, stdout=file, stderr=file, start_new_session=True)
