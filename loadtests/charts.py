@@ -52,7 +52,12 @@ def _ladder(axes: Axes, rows: Sequence[Row], kind: str, x: str, at: Callable[[Ro
         shown = [(load, ms) for load, ms in points if ms is not None]
         axes.plot(*zip(*shown, strict=True), "o-", label=percentile, color=colour) if shown else None
     axes.set(xlabel=x, ylabel=MS, xscale="log")
-    axes.set_xticks([at(row) for row in rows], [f"{at(row):.3g}" for row in rows], rotation=45, fontsize=8)
+    axes.set_xticks(
+        [at(row) for row in rows],
+        [f"{at(row):.3g}" for row in rows],
+        rotation=45 if len(rows) > 5 else 0,
+        fontsize=8,
+    )
     axes.minorticks_off()
     axes.legend(frameon=False)
     return True
@@ -146,7 +151,7 @@ def _bars(axes: Axes, label: str) -> bool:
     axes.set_xlabel(label)
     axes.invert_yaxis()
     axes.tick_params(axis="y", labelsize=7)
-    axes.legend(frameon=False, fontsize=8)
+    axes.legend(frameon=False, fontsize=8, ncols=5, loc="lower center", bbox_to_anchor=(0.4, 1.0))
     return True
 
 

@@ -20,6 +20,7 @@ from loadtests.sample import Sample
 from loadtests.workloads import Turn, parse
 
 TICK_S = 0.02
+BROKEN = 3  # exit code
 WITNESS_S = 1.0
 LATEST_S = 1e9
 
@@ -115,8 +116,15 @@ class Generator:
                 if self._full(step):
                     break
                 self._count(step)
-                gevent.spawn(self._send, step, number, intended_s, self._session())
+                sending = gevent.spawn(self._send, step, number, intended_s, self._session())
+                sending.link_exception(self._give_up)
         self.driven = True
+
+    def _give_up(self, broken: gevent.Greenlet[..., None]) -> None:
+        """A request that was lost to a fault of ours would make the figures too good: better none at all."""
+        self._environment.process_exit_code = BROKEN
+        if self._environment.runner is not None:
+            self._environment.runner.quit()
 
     def _session(self) -> FastHttpSession:
         """Cookies apart, connections in common."""

@@ -10,22 +10,26 @@ from pathlib import Path
 import pytest
 
 from loadtests.plan import KEY_VARIABLE
-from loadtests.sample import read_samples
+from loadtests.sample import FAILURES, read_samples
 from tests.real.conftest import Served
 from tests.small.conftest import KEYS
 
 pytestmark = pytest.mark.engine
 
 
-def test_client_and_server_tell_the_same_story(small: Served, tmp_path: Path) -> None:
-    what = ("--scenario", "streaming", "--seconds", "4", "--out", str(tmp_path))
-    ended = subprocess.run(
-        [sys.executable, "-m", "loadtests", small.url, *what],
+def loadtest(small: Served, folder: Path, *what: str) -> subprocess.CompletedProcess[str]:
+    """Run one against the small service."""
+    return subprocess.run(
+        [sys.executable, "-m", "loadtests", small.url, *what, "--out", str(folder)],
         env={**os.environ, KEY_VARIABLE: KEYS["a"]},
         capture_output=True,
         text=True,
         timeout=120,
     )
+
+
+def test_client_and_server_tell_the_same_story(small: Served, tmp_path: Path) -> None:
+    ended = loadtest(small, tmp_path, "--scenario", "streaming", "--seconds", "4")
     assert ended.returncode == 0, ended.stderr
     samples = read_samples(tmp_path)
     assert {sample.streamed for sample in samples} == {True, False}
@@ -39,3 +43,12 @@ def test_client_and_server_tell_the_same_story(small: Served, tmp_path: Path) ->
     page = (tmp_path / "report.html").read_text()
     assert {f'id="{name}"' in page for name in ("streaming", "phases", "both-sides")} == {True}
     assert "twophase" in (tmp_path / "metrics.jsonl").read_text()
+
+
+def test_the_engine_lets_go_of_clients_that_left(small: Served, tmp_path: Path) -> None:
+    what = ("--scenario", "disconnects", "--rate", "4", "--seconds", "4", "--workload", "chat,tokens=400")
+    ended = loadtest(small, tmp_path, *what)
+    assert "afterwards the engine had let go of them" in ended.stderr
+    outcomes = {sample.outcome for sample in read_samples(tmp_path)}
+    assert "left" in outcomes
+    assert not outcomes & FAILURES
