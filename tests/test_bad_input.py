@@ -225,7 +225,7 @@ def test_an_integer_of_four_hundred_digits_is_named(client: httpx.Client) -> Non
         ({"tools": [TOOL]}, "tools", "unsupported_parameter"),
         ({"tools": [{"type": "web_search"}]}, "tools[0].type", "unsupported_parameter"),
         ({"tools": [TOOL], "tool_choice": {"type": "custom"}}, "tool_choice.type", "unsupported_parameter"),
-        ({"logprobs": True}, "logprobs", "unsupported_parameter"),
+        ({"prompt_logprobs": 1}, "prompt_logprobs", "unsupported_parameter"),
         ({"guided_regex": "[a-"}, "guided_regex", "unsupported_parameter"),
         ({"reasoning_effort": "high"}, "reasoning_effort", "unsupported_parameter"),
         ({"store": True}, "store", "unsupported_parameter"),

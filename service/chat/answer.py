@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from service.budget.plan import Budget
 from service.chat.holding import Holding
+from service.chat.reading import Reading
 from service.engine.protocol import CallReader, Delta, Generation, Sink
 from service.errors import DeadlineExceeded, ServiceError
 from service.telemetry.observer import Observation
@@ -36,10 +37,12 @@ class Answer(Sink):
         deadline_s: float | None = None,
         replies: list[list[int]] | None = None,
         readers: Sequence[CallReader] = (),
+        reading: Reading | None = None,
     ) -> None:
         self.id = f"chatcmpl-{uuid.uuid4().hex}"
         self.created = int(time.time())
         self.budget = budget
+        self.reading = reading  # without one, deltas go on as the engine made them
         self.holding = holding
         self.observation = observation
         self.record = observation.record
@@ -84,6 +87,8 @@ class Answer(Sink):
             if self._unfinished == 0 and self.holding.slot is not None:
                 self.holding.slot.release(complete=True)  # a slow reader keeps no place in the engine
         if self._sink is not None:
+            if self.reading is not None:
+                self.reading.read(delta)
             if self._readers:
                 self._readers[delta.index].read(delta)
             self._sink.put(delta)

@@ -82,6 +82,9 @@ class ChatRequest(BaseModel):
         | None
     ) = None
 
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
@@ -141,6 +144,7 @@ class ChatRequest(BaseModel):
         for name in ("stop", "stop_token_ids", "bad_words", "allowed_token_ids"):
             if name in chosen:
                 chosen[name] = tuple(chosen[name])
+        chosen["top_logprobs"] = self.top_logprobs or 0 if self.logprobs else None
         return Sampling(**chosen)
 
 
@@ -159,7 +163,6 @@ UNHONOURED: Mapping[str, tuple[object, ...]] = {
     "guided_grammar": (None,),
     "guided_json": (None,),
     "guided_regex": (None,),
-    "logprobs": (None, False),
     "modalities": (None, ["text"]),
     "prediction": (None,),
     "prompt_logprobs": (None,),
@@ -167,7 +170,6 @@ UNHONOURED: Mapping[str, tuple[object, ...]] = {
     "service_tier": (None, "auto", "default"),
     "store": (None, False),
     "thinking_token_budget": (None,),
-    "top_logprobs": (None, 0),
     "use_beam_search": (None, False),
     "verbosity": (None, "medium"),
     "web_search_options": (None,),

@@ -25,9 +25,11 @@ from service.chat.demands import call_plan
 from service.chat.explain import Explanation, Outlook
 from service.chat.holding import Holding
 from service.chat.life import Life
+from service.chat.reading import Reading
 from service.chat.recall import Recall, recall
 from service.chat.request import ChatRequest
 from service.chat.salt import Salt
+from service.chat.spelling import Alphabet
 from service.engine.protocol import CallPlan, Engine, Work
 from service.engine.sampling import Sampling, check_sampling
 from service.errors import OURS, InvalidValue, ModelNotFound, ServiceError, shown
@@ -119,9 +121,15 @@ class Chat:
             record.foreseen(known.forecast_tokens, known.miss())
             known.sent(work.n)
             holding.at_close(known.answered)
-        replies = None if known is None else known.replies
         answer = Answer(
-            record.budget, generation, observation, holding, caller.deadline_s, replies, plan.readers
+            record.budget,
+            generation,
+            observation,
+            holding,
+            caller.deadline_s,
+            None if known is None else known.replies,
+            plan.readers,
+            self._reading(work),
         )
         self._answers.add(answer)
         holding.at_close(lambda: self._answers.discard(answer))
@@ -252,6 +260,14 @@ class Chat:
         return await recall(
             self._memory, request, prompt, budget, tenant=tenant, group=group, spelling=spelling
         )
+
+    def _reading(self, work: Work) -> Reading | None:
+        """What brings text and tokens together, where a request needs to know."""
+        if work.sampling.top_logprobs is None:
+            return None
+        vocabulary = self._renderer.vocabulary
+        hidden = vocabulary.special_ids if work.sampling.skip_special_tokens else frozenset[int]()
+        return Reading(Alphabet(vocabulary.bytes_by_id, hidden), work.n)
 
     def _work(
         self, request: ChatRequest, tenant: Tenant, prompt: Prompt, budget: Budget, plan: CallPlan

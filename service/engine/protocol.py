@@ -11,7 +11,7 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from service.engine.sampling import Sampling
 from service.errors import ServiceError, StartError
@@ -82,6 +82,15 @@ class EngineClock:
     preemptions: int
 
 
+class TokenLogprob(NamedTuple):
+    """How likely a token was, and what was likeliest in its place; natural logarithms, always finite."""
+
+    token_id: int
+    logprob: float
+    top: Sequence[tuple[int, float]] = ()  # token id and logprob, the likeliest first
+    spelled: bytes = b""  # what the token put into the text; known once that text is there
+
+
 @dataclass(slots=True)
 class CallDelta:
     """What one tool call gained: first its id and name, then its arguments, JSON text, piece by piece."""
@@ -102,6 +111,7 @@ class Delta:
     finish: Finish | None = None
     clock: EngineClock | None = None  # with the first and last delta of a choice, and after a preemption
     calls: Sequence[CallDelta] = ()  # what a `CallReader` has found in the text
+    logprobs: Sequence[TokenLogprob] = ()  # one for each token, where they were asked for
 
 
 class Sink(Protocol):

@@ -34,6 +34,7 @@ class Sampling:
     bad_words: tuple[str, ...] = ()
     allowed_token_ids: tuple[int, ...] | None = None
     logit_bias: Mapping[int, float] = field(default_factory=dict)
+    top_logprobs: int | None = None  # likeliest tokens told at each place; None: no logprobs at all
 
 
 def check_sampling(sampling: Sampling, n: int, max_output_tokens: int, vocab_size: int) -> None:

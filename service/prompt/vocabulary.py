@@ -35,6 +35,7 @@ class Vocabulary:
             for token in recipe["added_tokens"]
             if token["special"] or (token["content"] in sources and not token["content"].isspace())
         }
+        self.special_ids = frozenset(token["id"] for token in recipe["added_tokens"] if token["special"])
         self.guard = f"<{secrets.token_hex(16)}>"  # ASCII, or it would make every text it is put before wide
         self.plain = _plain_copy(recipe, self.controls.keys(), self.guard)
         self.bytes_by_id = _bytes_by_id(recipe, tokenizer.get_vocab(with_added_tokens=False))

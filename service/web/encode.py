@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
 
 from service.chat.answer import Answer, Usage
-from service.engine.protocol import CallDelta, Delta
+from service.engine.protocol import CallDelta, Delta, TokenLogprob
 from service.errors import ServiceError
 from service.telemetry.phases import Phases
+from service.web.logprobs import logprobs_body
 
 DONE = b"data: [DONE]\n\n"
 KEEP_ALIVE = b": keep-alive\n\n"
@@ -28,6 +30,7 @@ class ChunkEncoder:
         )
         self._tail = b',"usage":null}\n\n' if with_usage and not running_usage else b"}\n\n"
         self._running_usage = running_usage
+        self._quick = not running_usage and answer.reading is None
         self._text = [self._head + b'"choices":[{"index":%d,"delta":{"content":' % i for i in range(answer.n)]
         self._calls = [
             self._head + b'"choices":[{"index":%d,"delta":{"tool_calls":' % i for i in range(answer.n)
@@ -37,7 +40,7 @@ class ChunkEncoder:
 
     def chunk(self, delta: Delta) -> bytes:
         """The event for a delta; empty where it has nothing to show yet."""
-        if delta.finish is None and delta.index in self._begun and not self._running_usage:
+        if delta.finish is None and delta.index in self._begun and self._quick:
             if delta.calls:
                 if delta.text:
                     return self._rare_chunk(delta)
@@ -50,7 +53,7 @@ class ChunkEncoder:
 
     def _rare_chunk(self, delta: Delta) -> bytes:
         """The first chunk of a choice brings the role, its last one the finish reason."""
-        if not (delta.text or delta.finish or delta.calls):
+        if not (delta.text or delta.finish or delta.calls or delta.logprobs):
             return b""
         body: dict[str, Any] = {}
         if delta.index not in self._begun:
@@ -60,7 +63,12 @@ class ChunkEncoder:
             body = {"content": delta.text}
         if delta.calls:
             body["tool_calls"] = call_pieces(delta)
-        choice = {"index": delta.index, "delta": body, "logprobs": None, "finish_reason": delta.finish}
+        choice = {
+            "index": delta.index,
+            "delta": body,
+            "logprobs": _logprobs(self._answer, delta.logprobs),
+            "finish_reason": delta.finish,
+        }
         tail = (
             b',"usage":%b}\n\n' % orjson.dumps(usage_body(self._answer.usage))
             if self._running_usage
@@ -114,27 +122,40 @@ def call_pieces(delta: Delta) -> list[dict[str, Any]]:
     ]
 
 
-def message(text: str, pieces: Sequence[CallDelta]) -> dict[str, Any]:
-    """One choice's message, its tool calls put together."""
-    said: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None}
-    if not pieces:
-        return said
-    calls: dict[int, dict[str, Any]] = {}
-    for piece in pieces:
-        if piece.id is not None:
-            function = {"name": piece.name, "arguments": ""}
-            calls[piece.index] = {"id": piece.id, "type": "function", "function": function}
-        calls[piece.index]["function"]["arguments"] += piece.arguments
-    return {**said, "content": text or None, "tool_calls": list(calls.values())}
+@dataclass(slots=True)
+class Whole:
+    """All that one choice has said."""
+
+    texts: list[str] = field(default_factory=list)
+    calls: list[CallDelta] = field(default_factory=list)
+    logprobs: list[TokenLogprob] = field(default_factory=list)
+    finish: str | None = None
+
+    def add(self, delta: Delta) -> None:
+        """Take what a delta brings."""
+        self.texts.append(delta.text)
+        self.calls += delta.calls
+        self.logprobs += delta.logprobs
+        if delta.finish is not None:
+            self.finish = delta.finish
+
+    def message(self) -> dict[str, Any]:
+        """The message of the choice, its tool calls put together."""
+        text = "".join(self.texts)
+        said: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None}
+        if not self.calls:
+            return said
+        calls: dict[int, dict[str, Any]] = {}
+        for piece in self.calls:
+            if piece.id is not None:
+                function = {"name": piece.name, "arguments": ""}
+                calls[piece.index] = {"id": piece.id, "type": "function", "function": function}
+            calls[piece.index]["function"]["arguments"] += piece.arguments
+        return {**said, "content": text or None, "tool_calls": list(calls.values())}
 
 
-def whole_body(
-    answer: Answer,
-    messages: Sequence[dict[str, Any]],
-    finishes: Sequence[str | None],
-    phases: Phases,
-) -> dict[str, Any]:
-    """A complete answer in OpenAI's shape; `messages` and `finishes` by choice."""
+def whole_body(answer: Answer, choices: Sequence[Whole], phases: Phases) -> dict[str, Any]:
+    """A complete answer in OpenAI's shape."""
     return {
         "id": answer.id,
         "object": "chat.completion",
@@ -143,13 +164,17 @@ def whole_body(
         "choices": [
             {
                 "index": index,
-                "message": said,
-                "logprobs": None,
-                "finish_reason": finish,
+                "message": choice.message(),
+                "logprobs": _logprobs(answer, choice.logprobs),
+                "finish_reason": choice.finish,
             }
-            for index, (said, finish) in enumerate(zip(messages, finishes, strict=True))
+            for index, choice in enumerate(choices)
         ],
         "usage": usage_body(answer.usage),
         "budget": answer.budget.report(),
         "phases": phases.report(),
     }
+
+
+def _logprobs(answer: Answer, tokens: Sequence[TokenLogprob]) -> dict[str, Any] | None:
+    return logprobs_body(answer.reading.alphabet, tokens) if tokens and answer.reading is not None else None

@@ -11,9 +11,9 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from service.chat.answer import Answer
-from service.engine.protocol import CallDelta, Delta, Sink
+from service.engine.protocol import Delta, Sink
 from service.errors import Draining, ServiceError
-from service.web.encode import DONE, KEEP_ALIVE, ChunkEncoder, error_event, message, whole_body
+from service.web.encode import DONE, KEEP_ALIVE, ChunkEncoder, Whole, error_event, whole_body
 from service.web.refusal import render
 from service.web.writer import Writer
 
@@ -113,9 +113,7 @@ class WholeAnswer(Response, Sink):
         self.background = None
         self._answer = answer
         self._extra_headers = headers
-        self._texts: list[list[str]] = [[] for _ in range(answer.n)]
-        self._calls: list[list[CallDelta]] = [[] for _ in range(answer.n)]
-        self._finishes: list[str | None] = [None] * answer.n
+        self._choices = [Whole() for _ in range(answer.n)]
         self._error: ServiceError | None = None
         self._end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -149,10 +147,7 @@ class WholeAnswer(Response, Sink):
         return render(self._error) if self._error is not None else self._whole()
 
     def put(self, delta: Delta) -> None:
-        self._texts[delta.index].append(delta.text)
-        self._calls[delta.index] += delta.calls
-        if delta.finish is not None:
-            self._finishes[delta.index] = delta.finish
+        self._choices[delta.index].add(delta)
         if self._answer.complete and not self._end.done():
             self._end.set_result(None)
 
@@ -163,9 +158,7 @@ class WholeAnswer(Response, Sink):
 
     def _whole(self) -> Response:
         phases = self._answer.observation.phases()
-        texts = ["".join(parts) for parts in self._texts]
-        messages = [message(text, calls) for text, calls in zip(texts, self._calls, strict=True)]
-        body = whole_body(self._answer, messages, self._finishes, phases)
+        body = whole_body(self._answer, self._choices, phases)
         headers = {**self._extra_headers, "server-timing": phases.server_timing()}
         return Response(orjson.dumps(body), media_type="application/json", headers=headers)
 

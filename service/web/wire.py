@@ -116,6 +116,8 @@ def _refuse_combinations(request: ChatRequest, max_n: int) -> None:
         )
     if request.stream_options is not None and not request.stream:
         raise InvalidValue("stream_options needs stream to be true.", param="stream_options")
+    if request.top_logprobs and not request.logprobs:
+        raise InvalidValue("top_logprobs needs logprobs to be true.", param="top_logprobs")
     _refuse_choice(request)
 
 

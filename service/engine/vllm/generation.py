@@ -7,13 +7,16 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from vllm.logprobs import FlatLogprobs
 from vllm.outputs import RequestOutput
 
-from service.engine.protocol import Delta, EngineClock, Generation
+from service.engine.protocol import Delta, EngineClock, Generation, TokenLogprob
 from service.engine.vllm.translate import translate
 from service.errors import EngineUnavailable, InternalFault, ServiceError
 
 log = logging.getLogger(__name__)
+
+LEAST_LOGPROB = -9999.0  # JSON knows no infinity; OpenAI writes "very unlikely" so, and so does vLLM
 
 
 class VllmGeneration(Generation):
@@ -54,6 +57,8 @@ class VllmGeneration(Generation):
         for choice in output.outputs:
             index, finish = choice.index, choice.finish_reason
             delta = Delta(index, choice.text, choice.token_ids)
+            if choice.logprobs is not None:
+                delta.logprobs = _logprobs(choice.logprobs)
             preemptions = output.metrics.num_preemptions if output.metrics is not None else 0
             if finish is not None or preemptions > self._preemptions.get(index, -1):
                 self._preemptions[index] = preemptions
@@ -69,6 +74,19 @@ class VllmGeneration(Generation):
     def _fail(self, error: ServiceError) -> None:
         self.abort()
         self._hand_over(error)
+
+
+def _logprobs(flat: FlatLogprobs) -> list[TokenLogprob]:
+    """The engine lists for each place the chosen token first, then the likeliest."""
+    places = []
+    for start, end in zip(flat.start_indices, flat.end_indices, strict=True):
+        logprobs = [
+            max(LEAST_LOGPROB, value) if value == value else LEAST_LOGPROB
+            for value in flat.logprobs[start:end]
+        ]
+        ids = flat.token_ids[start:end]
+        places.append(TokenLogprob(ids[0], logprobs[0], tuple(zip(ids[1:], logprobs[1:], strict=True))))
+    return places
 
 
 def _clock(output: RequestOutput) -> EngineClock | None:

@@ -40,6 +40,8 @@ def sampling_params(work: Work) -> SamplingParams:
             allowed_token_ids=None if s.allowed_token_ids is None else list(s.allowed_token_ids),
             logit_bias=dict(s.logit_bias) or None,
             structured_outputs=None if work.constraint is None else structured_outputs(work.constraint),
+            logprobs=s.top_logprobs,
+            flat_logprobs=True,
             output_kind=RequestOutputKind.DELTA,
             stream_interval=None if work.stream else FIRST_AND_LAST,
             skip_clone=True,  # made for this request alone
