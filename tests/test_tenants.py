@@ -65,7 +65,10 @@ def server(settings: Settings, engine: ScriptedEngine, renderer: Renderer) -> It
         "/tokenize",
         "/openapi.json",
         "/nothing",
-        "/",
+        "//",
+        "/page/",
+        "/page/index.html",
+        "/page/../v1/models",
         "//livez",
         "/livez/",
         "/LIVEZ",
@@ -84,8 +87,8 @@ def test_everything_but_the_probes_needs_a_key(server: Running, path: str) -> No
     assert orjson.loads(content)["error"]["code"] == "invalid_api_key"
 
 
-@pytest.mark.parametrize("path", ["/livez", "/readyz", "/health"])
-def test_probes_need_none(client: httpx.Client, path: str) -> None:
+@pytest.mark.parametrize("path", ["/livez", "/readyz", "/health", "/", "/page/main.js"])
+def test_probes_and_the_page_need_none(client: httpx.Client, path: str) -> None:
     assert client.get(path).status_code == 200
 
 

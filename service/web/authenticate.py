@@ -8,6 +8,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.admission.tenants import Tenants
 from service.errors import Unauthenticated
+from service.web.playground import PAGE_PATHS
 from service.web.refusal import render
 
 log = logging.getLogger(__name__)
@@ -22,7 +23,7 @@ class Authenticate:
     def __init__(self, app: ASGIApp, tenants: Tenants, *, public_metrics: bool) -> None:
         self._app = app
         self._tenants = tenants
-        self._open = PROBES | {METRICS} if public_metrics else PROBES
+        self._open = PROBES | PAGE_PATHS | ({METRICS} if public_metrics else frozenset())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"] in self._open:
