@@ -1,17 +1,19 @@
-"""The command line: serve, model and key."""
+"""The command line: serve, probe, model and key."""
 
 from __future__ import annotations
 
 import argparse
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from service import __version__
 from service.admission.keys import new_key
 from service.engine.embedded import ModelUnavailable, prepare
 from service.errors import StartError
+from service.probe.command import add_probe
+from service.probe.trouble import ProbeError
 from service.settings import Settings, load
 from service.telemetry.log import formatter
 from service.web.listen import listening_socket
@@ -21,16 +23,28 @@ from service.web.tls import certificate_of
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point of the `twophase` command; returns the exit code."""
     options = _parser().parse_args(argv)
-    overrides = {name: value for name, value in vars(options).items() if name in Settings.model_fields}
     try:
-        settings = load(**overrides)
-        _log_to_stderr(settings)
-        return int(options.run(settings, options) or 0)
-    except (StartError, ModelUnavailable) as exc:
+        options.run(options)
+        return 0
+    except (StartError, ModelUnavailable, ProbeError) as exc:
         print(f"twophase: {exc}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
+
+
+def _configured(
+    command: Callable[[Settings, argparse.Namespace], None],
+) -> Callable[[argparse.Namespace], None]:
+    """A command of the service itself, which is given its settings; the command line's win."""
+
+    def run(options: argparse.Namespace) -> None:
+        overrides = {name: value for name, value in vars(options).items() if name in Settings.model_fields}
+        settings = load(**overrides)
+        _log_to_stderr(settings)
+        command(settings, options)
+
+    return run
 
 
 def serve(settings: Settings, options: argparse.Namespace) -> None:
@@ -106,15 +120,17 @@ def _parser() -> argparse.ArgumentParser:
     serving.add_argument("--host", help="address to listen on (127.0.0.1)")
     serving.add_argument("--port", type=int, help="port to listen on (8000; 0 takes a free one)")
     serving.add_argument("--model", help="Hugging Face id or folder (the embedded model)")
-    serving.set_defaults(run=serve)
+    serving.set_defaults(run=_configured(serve))
+
+    add_probe(commands)
 
     preparing = commands.add_parser("model", help="prepare the embedded model", description=model.__doc__)
     preparing.add_argument("--verify", action="store_true", help="compare every byte, not only the sizes")
-    preparing.set_defaults(run=model)
+    preparing.set_defaults(run=_configured(model))
 
     making = commands.add_parser("key", help="make an API key for a tenant", description=key.__doc__)
     making.add_argument("name", help="the tenant's name")
-    making.set_defaults(run=key)
+    making.set_defaults(run=_configured(key))
     return parser
 
 

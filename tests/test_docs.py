@@ -27,7 +27,7 @@ from service.telemetry.metrics import Metrics
 from tests.scripted import ScriptedEngine
 
 ROOT = Path(__file__).parent.parent
-LAYERS = ("web", "chat", "admission", "telemetry", "prompt", "budget", "engine")
+LAYERS = ("web", "chat", "admission", "telemetry", "prompt", "budget", "engine", "probe")
 
 
 def tables() -> list[tuple[Path, str, list[str]]]:
