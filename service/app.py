@@ -36,6 +36,7 @@ from service.web.authenticate import Authenticate
 from service.web.cors import Cors
 from service.web.counting import counting_routes
 from service.web.middleware import Surround
+from service.web.openapi import openapi
 from service.web.playground import playground_routes
 from service.web.probes import Gauges, probes
 from service.web.refusal import handlers
@@ -97,6 +98,7 @@ def build(settings: Settings, engine: Engine, renderer: Renderer) -> Parts:
     app.include_router(counting_routes(chat, engine, renderer, settings))
     app.include_router(probes(gauges))
     app.include_router(playground_routes())
+    app.openapi_schema = openapi(app, needs_keys=tenants.need_keys)
     # The last one added is the outermost.
     app.add_middleware(Authenticate, tenants=tenants, public_metrics=settings.public_metrics)
     if settings.cors_origins:

@@ -53,6 +53,7 @@ class Answer(Sink):
         self._readers = readers  # by choice; none for an answer that is text alone
         self._generation = generation
         self._closed = False
+        self._failure: ServiceError | None = None
         self._sink: Sink | None = None
         self._alarm = None if deadline_s is None else _alarm(deadline_s, self._out_of_time)
 
@@ -74,6 +75,8 @@ class Answer(Sink):
     def listen(self, sink: Sink) -> None:
         """Hand every delta, from the first, to `sink`."""
         self._sink = sink
+        if self._failure is not None:
+            self._tell(self._failure)
         self._generation.listen(self)
 
     def put(self, delta: Delta) -> None:
@@ -94,11 +97,17 @@ class Answer(Sink):
             self._sink.put(delta)
 
     def fail(self, error: ServiceError) -> None:
-        if self.complete:  # what comes too late changes nothing
+        if self.complete or self._failure is not None:  # what comes too late changes nothing
             return
+        self._failure = error
         self.observation.failed(error)
-        if self._sink is not None:
-            self._sink.fail(error)
+        self._tell(error)
+
+    def _tell(self, error: ServiceError) -> None:
+        """End what the sink writes: a delta that is under way already must not come after its end."""
+        sink, self._sink = self._sink, None
+        if sink is not None:
+            sink.fail(error)
 
     @property
     def complete(self) -> bool:

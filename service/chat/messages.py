@@ -13,6 +13,36 @@ MAX_MESSAGES = 10_000
 
 Message = dict[str, Any]
 
+_TEXT = {"type": "string"}
+_TEXT_PART = {
+    "type": "object",
+    "required": ["type", "text"],
+    "properties": {"type": {"const": "text"}, "text": _TEXT},
+}
+_FUNCTION = {"type": "object", "required": ["name"], "properties": {"name": _TEXT, "arguments": _TEXT}}
+_TOOL_CALL = {
+    "type": "object",
+    "required": ["id", "function"],
+    "properties": {"id": _TEXT, "type": {"const": "function"}, "function": _FUNCTION},
+}
+MESSAGES_SCHEMA = {  # what is checked below, for those who read `/openapi.json`
+    "type": "array",
+    "minItems": 1,
+    "maxItems": MAX_MESSAGES,
+    "items": {
+        "type": "object",
+        "required": ["role"],
+        "properties": {
+            "role": {"enum": list(ROLES)},
+            "content": {"anyOf": [_TEXT, {"type": "array", "items": _TEXT_PART}, {"type": "null"}]},
+            "name": _TEXT,
+            "reasoning_content": _TEXT,
+            "tool_calls": {"type": "array", "items": _TOOL_CALL},
+            "tool_call_id": _TEXT,
+        },
+    },
+}
+
 
 def check_messages(value: object) -> list[Message]:
     """Plain messages of known keys: role, content (text, text parts or None), name, tool fields.

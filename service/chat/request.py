@@ -5,11 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from service.chat.format import ResponseFormat, StructuredOutputs
-from service.chat.messages import Message, check_messages
-from service.chat.tools import Tool, ToolChoice, check_tool_choice, check_tools
+from service.chat.messages import MESSAGES_SCHEMA, Message, check_messages
+from service.chat.tools import (
+    TOOL_CHOICE_SCHEMA,
+    TOOLS_SCHEMA,
+    Tool,
+    ToolChoice,
+    check_tool_choice,
+    check_tools,
+)
 from service.engine.sampling import INT64_MAX, Sampling
 
 MAX_STOP_STRINGS = 4
@@ -44,7 +51,7 @@ class ChatRequest(BaseModel):
     model_config = ConfigDict(strict=True, frozen=True, allow_inf_nan=False)
 
     model: str | None = None
-    messages: Annotated[list[Message], BeforeValidator(check_messages)]
+    messages: Annotated[list[Message], BeforeValidator(check_messages), WithJsonSchema(MESSAGES_SCHEMA)]
 
     max_tokens: Count | None = None
     max_completion_tokens: Count | None = None
@@ -65,7 +72,12 @@ class ChatRequest(BaseModel):
     seed: Annotated[int, Field(ge=-INT64_MAX - 1, le=INT64_MAX)] | None = None
 
     stop: (
-        Annotated[list[StopString], BeforeValidator(_as_list), Field(max_length=MAX_STOP_STRINGS)] | None
+        Annotated[
+            list[StopString],
+            BeforeValidator(_as_list, json_schema_input_type=StopString | list[StopString]),
+            Field(max_length=MAX_STOP_STRINGS),
+        ]
+        | None
     ) = None
     stop_token_ids: TokenIds | None = None
     min_tokens: Annotated[int, Field(ge=0, le=INT64_MAX)] | None = None
@@ -89,8 +101,10 @@ class ChatRequest(BaseModel):
     continue_final_message: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
 
-    tools: Annotated[list[Tool] | None, BeforeValidator(check_tools)] = None
-    tool_choice: Annotated[ToolChoice | None, BeforeValidator(check_tool_choice)] = None
+    tools: Annotated[list[Tool] | None, BeforeValidator(check_tools), WithJsonSchema(TOOLS_SCHEMA)] = None
+    tool_choice: Annotated[
+        ToolChoice | None, BeforeValidator(check_tool_choice), WithJsonSchema(TOOL_CHOICE_SCHEMA)
+    ] = None
     parallel_tool_calls: bool | None = None
 
     response_format: ResponseFormat | None = None

@@ -14,6 +14,41 @@ NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}, "additional
 
 Tool = dict[str, Any]
 
+_NAME = {"type": "string", "pattern": f"^{NAME.pattern}$"}
+TOOLS_SCHEMA = {  # what is checked below, for those who read `/openapi.json`
+    "type": ["array", "null"],
+    "maxItems": MAX_TOOLS,
+    "items": {
+        "type": "object",
+        "required": ["type", "function"],
+        "properties": {
+            "type": {"const": "function"},
+            "function": {
+                "type": "object",
+                "required": ["name"],
+                "properties": {
+                    "name": _NAME,
+                    "description": {"type": "string"},
+                    "parameters": {"type": "object"},
+                },
+            },
+        },
+    },
+}
+TOOL_CHOICE_SCHEMA = {
+    "anyOf": [
+        {"enum": [None, "none", "auto", "required"]},
+        {
+            "type": "object",
+            "required": ["type", "function"],
+            "properties": {
+                "type": {"const": "function"},
+                "function": {"type": "object", "required": ["name"], "properties": {"name": _NAME}},
+            },
+        },
+    ]
+}
+
 
 @dataclass(frozen=True, slots=True)
 class ToolChoice:

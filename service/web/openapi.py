@@ -1,0 +1,149 @@
+"""What `/openapi.json` says, put together from where fields, routes and errors are declared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel
+
+from service.chat.request import UNHONOURED, ChatRequest
+from service.errors import ServiceError
+from service.web.authenticate import PROBES
+from service.web.counting import Detokenize, TokenizeOptions, TokenizeText
+from service.web.routes import DEADLINE_HEADER, LONGEST_DEADLINE_MS
+
+Schema = dict[str, Any]
+
+CHAT = "/v1/chat/completions"
+MODELS: Mapping[str, type[BaseModel]] = {
+    model.__name__: model for model in (ChatRequest, TokenizeOptions, TokenizeText, Detokenize)
+}
+QUESTION = {"messages": [{"role": "user", "content": "What is the capital of France?"}]}
+CHATS = {
+    "whole": {**QUESTION, "max_tokens": 32, "temperature": 0},
+    "streamed": {**QUESTION, "stream": True, "stream_options": {"include_usage": True}},
+    "history cut to fit": {**QUESTION, "truncation": "auto", "max_tokens": 200},
+}
+BODIES: Mapping[str, tuple[str, Mapping[str, Schema]]] = {  # of each POST route, with examples
+    CHAT: ("ChatRequest", CHATS),
+    f"{CHAT}/explain": ("ChatRequest", CHATS),
+    "/tokenize": ("TokenizeRequest", {"text": {"prompt": "Name three rivers."}, "messages": QUESTION}),
+    "/detokenize": ("Detokenize", {"ids": {"tokens": [260, 2]}}),
+}
+TEXT = {"schema": {"type": "string"}}
+ANSWERS: Mapping[str, Schema] = {  # what is not here answers with a JSON object
+    CHAT: {"application/json": {"schema": {"$ref": "#/components/schemas/ChatCompletion"}}}
+    | {"text/event-stream": {}},  # chunks, each an event, and [DONE]
+    "/metrics": {"text/plain": TEXT, "application/openmetrics-text": TEXT},
+}
+OBJECT = {"application/json": {"schema": {"type": "object"}}}
+COMPLETION: Schema = {
+    "type": "object",
+    "required": ["id", "object", "created", "model", "choices", "usage", "phases", "budget"],
+    "properties": {
+        "id": {"type": "string"},
+        "object": {"const": "chat.completion"},
+        "created": {"type": "integer"},
+        "model": {"type": "string"},
+        "choices": {"type": "array", "minItems": 1, "items": {"type": "object"}},
+        "usage": {
+            "type": "object",
+            "required": ["prompt_tokens", "completion_tokens", "total_tokens", "prompt_tokens_details"],
+        },
+        "phases": {"type": "object"},
+        "budget": {"type": "object"},
+    },
+}
+
+
+def openapi(app: FastAPI, *, needs_keys: bool) -> Schema:
+    """The description of the app's routes as they are now."""
+    described = get_openapi(
+        title=app.title, version=app.version, summary=app.summary, routes=app.routes, tags=app.openapi_tags
+    )
+    for path, methods in described["paths"].items():
+        for operation in methods.values():
+            _complete(path, operation, needs_keys)
+    described["components"] = {"schemas": dict(_schemas())}
+    if needs_keys:
+        described["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+    return described
+
+
+def _complete(path: str, operation: Schema, needs_keys: bool) -> None:
+    """What the framework cannot know of a route that reads its body and writes its answer by itself."""
+    operation["responses"] = {
+        "200": {"description": "The answer", "content": ANSWERS.get(path, OBJECT)},
+        "default": {
+            "description": "A refusal: the same shape on every route",
+            "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}},
+        },
+    }
+    if path in BODIES:
+        name, examples = BODIES[path]
+        content = {
+            "schema": {"$ref": f"#/components/schemas/{name}"},
+            "examples": {label: {"value": value} for label, value in examples.items()},
+        }
+        operation["requestBody"] = {"required": True, "content": {"application/json": content}}
+    if path == CHAT:
+        operation["parameters"] = [
+            {
+                "name": DEADLINE_HEADER,
+                "in": "header",
+                "description": "How long the caller waits for the whole answer, in milliseconds",
+                "schema": {"type": "integer", "minimum": 1, "maximum": LONGEST_DEADLINE_MS},
+            }
+        ]
+    if needs_keys:
+        operation["security"] = [] if path in PROBES else [{"key": []}]
+
+
+def _schemas() -> Iterator[tuple[str, Schema]]:
+    for name, model in MODELS.items():
+        schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
+        yield from schema.pop("$defs", {}).items()
+        if model is ChatRequest:
+            schema["properties"] |= {field: _unhonoured(values) for field, values in UNHONOURED.items()}
+        yield name, schema
+    messages = {"allOf": [_ref("ChatRequest"), _ref("TokenizeOptions")]}
+    yield "TokenizeRequest", {"anyOf": [_ref("TokenizeText"), messages]}
+    yield "ChatCompletion", COMPLETION
+    yield "Error", _error()
+
+
+def _ref(name: str) -> Schema:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _unhonoured(values: tuple[object, ...]) -> Schema:
+    return {"enum": list(values), "description": "Known and not supported here; any other value is refused."}
+
+
+def _error() -> Schema:
+    kinds = list(_below(ServiceError))
+    fields = {
+        "message": {"type": "string", "minLength": 1},
+        "type": {"enum": sorted({kind.type for kind in kinds})},
+        "param": {"type": ["string", "null"]},
+        "code": {"enum": sorted({kind.code for kind in kinds})},
+    }
+    return _exactly({"error": _exactly(fields)})
+
+
+def _exactly(properties: Schema) -> Schema:
+    return {
+        "type": "object",
+        "required": list(properties),
+        "properties": properties,
+        "additionalProperties": False,
+    }
+
+
+def _below(kind: type[ServiceError]) -> Iterator[type[ServiceError]]:
+    yield kind
+    for narrower in kind.__subclasses__():
+        yield from _below(narrower)
