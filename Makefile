@@ -41,8 +41,9 @@ loadtest: install-dev ## load on URL=http://… or on a server it starts, and a 
 dashboards: install-dev ## make grafana/dashboards/*.json from grafana/*.py
 	$(BIN)/python -m grafana
 
-pictures: install-dev ## draw what the dashboards' queries give on a real service, into grafana/pictures
+pictures: install-dev ## dashboards and playground as they look on a real service, into grafana/pictures
 	$(BIN)/python -m tests.grafana.picture
+	$(BIN)/python -m tests.page.picture
 
 lock: install-dev ## make requirements/*.lock from pyproject.toml; UPGRADE=1 takes the newest of everything
 	$(BIN)/python requirements/lock.py $(if $(UPGRADE),--upgrade)

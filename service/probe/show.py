@@ -58,7 +58,9 @@ def telling(wish: Wish) -> Iterator[Told]:
         TextColumn("{task.fields[pieces]:>12}"),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    console = Console(stderr=True)
+    watched = console.is_terminal  # elsewhere even an empty bar leaves a line
+    with Progress(*columns, console=console, transient=True, disable=not watched) as progress:
         yield Told(progress, wish.requests + 2)
 
 
