@@ -148,6 +148,16 @@ def test_changelog_knows_this_version() -> None:
     assert f"## [{version}]" in (ROOT / "CHANGELOG.md").read_text()
 
 
+def test_every_defence_named_in_the_threat_model_is_there() -> None:
+    text = (ROOT / "SECURITY.md").read_text()
+    tests = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", text)
+    assert len(tests) > 20
+    for path, name in tests:
+        assert f"def {name}(" in (ROOT / path).read_text(), f"{path} has no {name}"
+    for module in re.findall(r"`(\w+/\w+\.py)`", text):
+        assert (ROOT / "service" / module).is_file(), module
+
+
 def _write() -> None:
     for file, name, rows in tables():
         pattern = rf"(?<=<!-- {name} -->\n)([^\n]*\n[^\n]*\n).*?(?=<!-- end -->)"
