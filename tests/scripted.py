@@ -122,13 +122,13 @@ class _ScriptedGeneration(Generation):
             if isinstance(step, float):
                 await asyncio.sleep(step)
             elif isinstance(step, ServiceError):
-                self._hand_over(step)
+                self._deliver_failure(step)
                 return False
             else:
                 await asyncio.sleep(0)
                 said += 1
                 first_s = first_s or time.monotonic()
-                self._hand_over(self._delta(index, step, said, position == len(steps), first_s))
+                self._deliver(self._delta(index, step, said, position == len(steps), first_s))
                 if said == self._work.max_output_tokens:
                     break
         return True

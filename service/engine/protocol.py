@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -151,25 +151,28 @@ class Generation(ABC):
     def __init__(self) -> None:
         self._early: list[Delta | ServiceError] = []
         self._sink: Sink | None = None
+        self._deliver: Callable[[Delta], None] = self._early.append  # for each delta
 
     def listen(self, sink: Sink) -> None:
         """Hand what there is, and from now on each delta as it is made, to `sink`."""
         self._sink = sink
+        self._deliver = sink.put
         early, self._early = self._early, []
         for item in early:
-            self._hand_over(item)
+            if isinstance(item, Delta):
+                sink.put(item)
+            else:
+                sink.fail(item)
 
     @abstractmethod
     def abort(self) -> None:
         """End the generation in the engine. Returns at once; harmless when it has already ended."""
 
-    def _hand_over(self, item: Delta | ServiceError) -> None:
+    def _deliver_failure(self, error: ServiceError) -> None:
         if self._sink is None:
-            self._early.append(item)
-        elif isinstance(item, Delta):
-            self._sink.put(item)
+            self._early.append(error)
         else:
-            self._sink.fail(item)
+            self._sink.fail(error)
 
 
 class Engine(Protocol):

@@ -12,6 +12,7 @@ import orjson
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from service.errors import HeadersTooLarge, InvalidHttp, ServiceError, UriTooLong
+from service.web.chunks import CHUNKS, Chunks
 from service.web.encode import error_body
 
 MOST_URL_BYTES = 8 * 1024
@@ -91,6 +92,8 @@ class Connection(HttpToolsProtocol):
         super().on_response_complete()
         if self.cycle.more_body:  # refused before it was read: what is still to come has no reader
             self.transport.close()
+        if self.cycle is not None:
+            self.cycle.scope["extensions"] = {CHUNKS: Chunks(self.cycle)}
 
     def pause_writing(self) -> None:
         super().pause_writing()

@@ -13,6 +13,7 @@ from starlette.types import Message, Receive, Scope, Send
 from service.chat.answer import Answer
 from service.engine.protocol import Delta, Sink
 from service.errors import Draining, ServiceError
+from service.web.chunks import CHUNKS
 from service.web.encode import DONE, KEEP_ALIVE, ChunkEncoder, Whole, error_event, whole_body
 from service.web.refusal import render
 from service.web.writer import Writer
@@ -50,7 +51,9 @@ class EventStream(Response, Sink):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         record = self._answer.record
-        self._writer = Writer(send, record.client_stalls, record.client_reads)
+        chunks = scope.get("extensions", {}).get(CHUNKS)
+        directly = None if chunks is None else chunks.write
+        self._writer = Writer(send, record.client_stalls, record.client_reads, directly)
         record.status = 200
         try:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})

@@ -4,6 +4,8 @@ ASGI's `send` is a coroutine, and awaiting it takes a task; waking one for every
 stream costs more than the token's own work. Yet a server suspends in `send` only when the client
 reads too slowly. So each `send` is driven here by hand: as a rule it ends at its first step, and only
 the one that waits for the client is handed to a task, while later bytes are gathered behind it.
+
+Where the server offers a shorter way than `send` for a chunk (`web.chunks`), that is taken first.
 """
 
 from __future__ import annotations
@@ -18,10 +20,20 @@ from starlette.types import Send
 
 
 class Writer:
-    """The body of one response. `over` is done when the last byte has been handed to the server."""
+    """The body of one response. `over` is done when the last byte has been handed to the server.
 
-    def __init__(self, send: Send, on_behind: Callable[[], None], on_caught_up: Callable[[], None]) -> None:
+    `directly` writes a chunk at once, or says that it cannot just now.
+    """
+
+    def __init__(
+        self,
+        send: Send,
+        on_behind: Callable[[], None],
+        on_caught_up: Callable[[], None],
+        directly: Callable[[bytes], bool] | None = None,
+    ) -> None:
         self._send = send
+        self._directly = directly
         self._on_behind = on_behind
         self._on_caught_up = on_caught_up
         self._loop = asyncio.get_running_loop()
@@ -35,7 +47,7 @@ class Writer:
         """Send `data` now, or as soon as the client has read what is before it."""
         if self._task is not None:
             self._unsent += data
-        else:
+        elif self._directly is None or not self._directly(data):
             self._send_now(data)
 
     def write_last(self, data: bytes, end: Callable[[], bytes]) -> None:

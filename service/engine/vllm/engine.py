@@ -10,8 +10,10 @@ from typing import Any
 
 import psutil
 from vllm.inputs.engine import tokens_input
+from vllm.sampling_params import SamplingParams
 from vllm.usage.usage_lib import UsageContext
 from vllm.v1.engine.async_llm import AsyncLLM
+from vllm.v1.engine.output_processor import RequestState
 from xgrammar import TokenizerInfo
 
 from service.engine.grammar import Limits, Workshop
@@ -145,7 +147,15 @@ class VllmEngine:
         except asyncio.CancelledError:
             self._abort(work.id, internal=False)
             raise
-        return VllmGeneration(collector, self._abort)
+        return VllmGeneration(collector, self._abort, self._plain_state(collector.request_id, params))
+
+    def _plain_state(self, request_id: str, params: SamplingParams) -> RequestState | None:
+        """vLLM's state of a request whose steps bring text and nothing else, while it runs."""
+        if params.n > 1 or params.logprobs is not None or params.stream_interval is not None:
+            return None
+        assert self._llm is not None
+        state = self._llm.output_processor.request_states.get(request_id)
+        return None if state is None or state.stats is None else state
 
     def cancel_start(self) -> None:
         # The start waits in a thread for processes it has made; without them it gives up.

@@ -1,10 +1,15 @@
-"""vLLM's outputs to deltas, handed over from its own output loop."""
+"""vLLM's outputs to deltas, handed over from its own output loop.
+
+vLLM makes a `RequestOutput` with a `CompletionOutput` in it for every token, for its collector. A token in
+the middle of a plain answer is its text and its id; so where that is all, `Shortcut` stands one step
+earlier, and the two objects are never made.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from vllm.logprobs import FlatLogprobs
@@ -22,7 +27,8 @@ LEAST_LOGPROB = -9999.0  # JSON knows no infinity; OpenAI writes "very unlikely"
 class VllmGeneration(Generation):
     """Takes the place of vLLM's collector: what the output loop puts goes straight to the sink."""
 
-    def __init__(self, collector: Any, abort: Callable[[str], None]) -> None:
+    def __init__(self, collector: Any, abort: Callable[[str], None], state: Any = None) -> None:
+        """`state` is vLLM's own of this request, when its plain tokens may take the short way."""
         super().__init__()
         self._id = collector.request_id
         self._abort = abort
@@ -31,6 +37,8 @@ class VllmGeneration(Generation):
         collector.put = self._put
         if collector.output is not None:  # made while the request was still being sent
             self._put(collector.output)
+        if state is not None:
+            state.make_request_output = Shortcut(state, self)
 
     def abort(self) -> None:
         if self._running:
@@ -47,11 +55,20 @@ class VllmGeneration(Generation):
             else:
                 self._take(output)
         except Exception:
-            log.exception("a delta could not be handed over; its request is ended")
-            with contextlib.suppress(Exception):  # the same that has just failed may fail again
-                self._fail(
-                    InternalFault("This answer could not be passed on; the server's log has the rest.")
-                )
+            self._end_for_fault()
+
+    def plain(self, text: str, token_ids: Sequence[int]) -> None:
+        """A step of the only choice that brings nothing but text. As `_put`, it raises nothing."""
+        if self._running:
+            try:
+                self._deliver(Delta(0, text, token_ids))
+            except Exception:
+                self._end_for_fault()
+
+    def _end_for_fault(self) -> None:
+        log.exception("a delta could not be handed over; its request is ended")
+        with contextlib.suppress(Exception):  # the same that has just failed may fail again
+            self._fail(InternalFault("This answer could not be passed on; the server's log has the rest."))
 
     def _take(self, output: RequestOutput) -> None:
         for choice in output.outputs:
@@ -67,13 +84,39 @@ class VllmGeneration(Generation):
                     delta.finish = finish
                 elif finish is not None:
                     return self._fail(EngineUnavailable(f"The engine ended this answer early ({finish})."))
-            self._hand_over(delta)
+            self._deliver(delta)
         if output.finished:
             self._running = False
 
     def _fail(self, error: ServiceError) -> None:
         self.abort()
-        self._hand_over(error)
+        self._deliver_failure(error)
+
+
+class Shortcut:
+    """In place of `RequestState.make_request_output`, where there is one choice, in deltas, without logprobs.
+
+    Plain steps go to `generation.plain` and vLLM gets None for them; all others go vLLM's way.
+    """
+
+    __slots__ = ("_make", "_next_text", "_plain", "_preemptions", "_stats")
+
+    def __init__(self, state: Any, generation: VllmGeneration) -> None:
+        self._make = state.make_request_output
+        self._next_text = state.detokenizer.get_next_output_text
+        self._stats = state.stats
+        self._plain = generation.plain
+        self._preemptions = -1  # noted so far; the first token is not plain: it brings the clock
+
+    def __call__(
+        self, new_token_ids: list[int], pooling: Any, finish: Any, *rest: Any, **more: Any
+    ) -> RequestOutput | None:
+        preemptions = self._stats.num_preemptions
+        if finish is None and preemptions == self._preemptions:
+            self._plain(self._next_text(False, True), new_token_ids)
+            return None
+        self._preemptions = preemptions
+        return self._make(new_token_ids, pooling, finish, *rest, **more)
 
 
 def _logprobs(flat: FlatLogprobs) -> list[TokenLogprob]:
