@@ -47,6 +47,7 @@ class Answer(Sink):
         self.observation = observation
         self.record = observation.record
         self.record.response_id = self.id
+        self._saw = self.record.saw  # looked up once: these two are called for every token
         self._wrote = holding.slot.wrote if holding.slot is not None else None
         self._unfinished = self.record.n
         self._replies = replies  # token ids by choice, where they are to be remembered
@@ -80,7 +81,7 @@ class Answer(Sink):
         self._generation.listen(self)
 
     def put(self, delta: Delta) -> None:
-        self.record.saw(delta)
+        self._saw(delta)
         if self._wrote is not None:
             self._wrote(len(delta.token_ids), delta.clock.cached_tokens if delta.clock is not None else 0)
         if self._replies is not None:

@@ -81,6 +81,7 @@ class Connection(HttpToolsProtocol):
         self._head_is_there()
         self._unparsed_bytes = 0
         super().on_headers_complete()
+        self.cycle.scope["extensions"] = {CHUNKS: Chunks(self.cycle)}
         if self.parser.should_upgrade():  # it is not upgraded, and the parser reads nothing after it
             self.cycle.keep_alive = False
 
@@ -92,8 +93,6 @@ class Connection(HttpToolsProtocol):
         super().on_response_complete()
         if self.cycle.more_body:  # refused before it was read: what is still to come has no reader
             self.transport.close()
-        if self.cycle is not None:
-            self.cycle.scope["extensions"] = {CHUNKS: Chunks(self.cycle)}
 
     def pause_writing(self) -> None:
         super().pause_writing()

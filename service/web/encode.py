@@ -35,7 +35,7 @@ class ChunkEncoder:
         self._calls = [
             self._head + b'"choices":[{"index":%d,"delta":{"tool_calls":' % i for i in range(answer.n)
         ]
-        self._open = b'},"logprobs":null,"finish_reason":null}]'
+        self._rest = b'},"logprobs":null,"finish_reason":null}]' + self._tail
         self._begun: set[int] = set()
 
     def chunk(self, delta: Delta) -> bytes:
@@ -45,10 +45,10 @@ class ChunkEncoder:
                 if delta.text:
                     return self._rare_chunk(delta)
                 pieces = orjson.dumps(call_pieces(delta))
-                return self._calls[delta.index] + pieces + self._open + self._tail
+                return b"%b%b%b" % (self._calls[delta.index], pieces, self._rest)
             if not delta.text:
                 return b""
-            return self._text[delta.index] + orjson.dumps(delta.text) + self._open + self._tail
+            return b"%b%b%b" % (self._text[delta.index], orjson.dumps(delta.text), self._rest)
         return self._rare_chunk(delta)
 
     def _rare_chunk(self, delta: Delta) -> bytes:

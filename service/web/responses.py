@@ -70,7 +70,7 @@ class EventStream(Response, Sink):
             self._before_content = False
             self._answer.record.first_content_s = time.monotonic()
         chunk = self._encoder.chunk(delta)
-        if self._answer.complete:
+        if delta.finish is not None and self._answer.complete:
             self._writer.write_last(chunk, self._end)
         elif chunk:
             self._writer.write(chunk)
