@@ -81,7 +81,7 @@ class Connection(HttpToolsProtocol):
         self._head_is_there()
         self._unparsed_bytes = 0
         super().on_headers_complete()
-        self.cycle.scope["extensions"] = {CHUNKS: Chunks(self.cycle)}
+        self.cycle.scope["extensions"] = {CHUNKS: {"write": Chunks(self.cycle).write}}
         if self.parser.should_upgrade():  # it is not upgraded, and the parser reads nothing after it
             self.cycle.keep_alive = False
 

@@ -51,8 +51,7 @@ class EventStream(Response, Sink):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         record = self._answer.record
-        chunks = scope.get("extensions", {}).get(CHUNKS)
-        directly = None if chunks is None else chunks.write
+        directly = scope.get("extensions", {}).get(CHUNKS, {}).get("write")
         self._writer = Writer(send, record.client_stalls, record.client_reads, directly)
         record.status = 200
         try:
