@@ -12,9 +12,9 @@ from bench.compare import Options, compare
 from bench.contestants import CONTESTANTS
 
 DESCRIPTION = """
-Runs the bare engine (AsyncLLM without HTTP), Twophase and `vllm serve` on the same model with the same
-engine arguments, asks each for the same answers in alternating order, and prints medians and ratios.
-All three are loaded at once (about 3 GB each); only one works at a time.
+Runs the bare engine (AsyncLLM without HTTP), Twophase with and without telemetry, and `vllm serve` on the
+same model with the same engine arguments, asks each for the same answers in alternating order, and prints
+medians and ratios. All are loaded at once (about 3 GB each); only one works at a time.
 """
 
 

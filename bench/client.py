@@ -26,6 +26,7 @@ from bench.shapes import Shape, prompt
 from bench.stream import FIRST_TEXT, BadStream, check, ended
 
 SETTLE_S = 0.3  # after the last byte a server still has things to put away, and they are its cost as well
+KEY = "tp-bench"  # where keys are asked for
 STATUS_OK = b"HTTP/1.1 200 "
 
 
@@ -144,6 +145,7 @@ def _request(job: Job, index: int) -> bytes:
         "POST /v1/chat/completions HTTP/1.1\r\n"
         f"host: 127.0.0.1:{job.port}\r\n"
         "content-type: application/json\r\n"
+        f"authorization: Bearer {KEY}\r\n"
         f"content-length: {len(body)}\r\n\r\n"
     )
     return head.encode() + body

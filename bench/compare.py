@@ -25,7 +25,7 @@ from bench.progress import Shown
 from bench.race import Race, Rules
 from bench.sample import Results
 from bench.shapes import Shape, prompts, streams
-from bench.targets import FIRST, LATER, WHOLE, Target
+from bench.targets import FIRST, LATER, TELEMETRY, WHOLE, Target
 from bench.written import write_section
 from service.engine.embedded import prepare
 
@@ -64,7 +64,7 @@ class Options:
     @property
     def targets(self) -> Sequence[Target]:
         """What this model's figures are held against."""
-        return [*FIRST, *LATER] if self.model == TOY else WHOLE
+        return [*FIRST, *TELEMETRY, *LATER] if self.model == TOY else WHOLE
 
 
 def compare(options: Options) -> None:
@@ -119,7 +119,7 @@ def _end(contestants: Sequence[Contestant]) -> None:
         for contestant in contestants:
             contestant.child.ask_to_end()
         for contestant in contestants:
-            contestant.child.end()
+            contestant.end()
     finally:
         signal.signal(signal.SIGINT, before)
 

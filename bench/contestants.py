@@ -1,7 +1,8 @@
-"""The three that are compared: the bare engine, Twophase, and vLLM's own server, on equal terms."""
+"""Those that are compared: the bare engine, Twophase, and vLLM's own server, on equal terms."""
 
 from __future__ import annotations
 
+import hashlib
 import http.client
 import importlib.metadata
 import json
@@ -18,7 +19,7 @@ from typing import Any
 
 from bench.bare import READY
 from bench.child import ROOT, BenchError, Child
-from bench.client import Job
+from bench.client import KEY, Job
 from bench.outcome import Outcome
 from bench.shapes import Shape
 
@@ -54,6 +55,10 @@ class Contestant(ABC):
         Raises:
             BenchError: anything but complete and exact answers.
         """
+
+    def end(self) -> None:
+        """Leave nothing behind."""
+        self.child.end()
 
     def wait_ready(self) -> None:
         """Returns when it can be asked.
@@ -122,18 +127,49 @@ class Served(Contestant):
 
 
 class Twophase(Served):
-    """This service, as an operator gets it."""
+    """This service with everything on: tenants and their quotas, every request traced, metrics, the log."""
 
     name, label = "twophase", "Twophase"
+    module = "service"
 
     def __init__(self, model: str, folder: Path) -> None:
         port = free_port()
-        command = [sys.executable, "-m", "service", "serve", "--port", str(port), "--model", model]
+        command = [sys.executable, "-m", self.module, "serve", "--port", str(port), "--model", model]
         environ = {
             "TWOPHASE_ENGINE_ARGS": json.dumps(ENGINE_ARGS),
             "TWOPHASE_SERVED_MODEL_NAME": SERVED_NAME,
+            "TWOPHASE_MAX_WAITING": "1000",  # nobody is refused where everybody's speed is compared
+            "TWOPHASE_TENANTS_FILE": str(_tenants(folder)),
+            **self._telemetry(folder),
         }
-        super().__init__(command, environ, port, folder / "twophase.log")
+        super().__init__(command, environ, port, folder / f"{self.name}.log")
+
+    def _telemetry(self, folder: Path) -> Mapping[str, str]:
+        port = free_port()
+        command = [sys.executable, "-m", "bench.collector", str(port)]
+        self._collector = Child(command, {}, folder / "collector.log")
+        return {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{port}",
+            "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
+        }
+
+    def end(self) -> None:
+        super().end()
+        self._collector.ask_to_end()
+        self._collector.end()
+
+
+class Untold(Twophase):
+    """The same without telemetry: what is between the two is what telemetry costs."""
+
+    name, label = "untold", "Twophase, telemetry off"
+    module = "bench.untold"
+
+    def _telemetry(self, folder: Path) -> Mapping[str, str]:
+        return {}
+
+    def end(self) -> None:
+        self.child.end()
 
 
 class VllmServe(Served):
@@ -150,7 +186,7 @@ class VllmServe(Served):
 
 
 CONTESTANTS: Mapping[str, type[BareEngine] | type[Twophase] | type[VllmServe]] = {
-    kind.name: kind for kind in (BareEngine, Twophase, VllmServe)
+    kind.name: kind for kind in (BareEngine, Twophase, Untold, VllmServe)
 }
 
 
@@ -163,6 +199,17 @@ def flags(args: Mapping[str, Any]) -> list[str]:
             [f"--{'' if value else 'no-'}{flag}"] if isinstance(value, bool) else [f"--{flag}", str(value)]
         )
     return line
+
+
+def _tenants(folder: Path) -> Path:
+    """A tenants file with the client's key, and quotas that are counted and never reached."""
+    file = folder / "tenants.toml"
+    digest = hashlib.sha256(KEY.encode()).hexdigest()
+    file.write_text(
+        f'[[tenant]]\nname = "bench"\nkey_sha256 = ["{digest}"]\n'
+        "requests_per_minute = 100000000\ntokens_per_minute = 100000000000\nmax_concurrent = 100000\n"
+    )
+    return file
 
 
 def free_port() -> int:

@@ -124,9 +124,16 @@ def _wanted(target: Target, labels: Mapping[str, str]) -> str:
     if target.peer_shape:
         peer = f"its own at {target.peer_shape}"
     if target.difference:
-        return f"≤ {peer} + {target.limit:g} µs"
+        return f"≤ {peer} + {target.limit:g} {_unit(target)}"
     return f"{'≥' if target.at_least else '≤'} {target.limit:g} × {peer}"
 
 
 def _compared(target: Target, measured: Spread) -> str:
-    return f"+ {shown(measured, 1)} µs" if target.difference else f"{shown(measured, 2)} ×"
+    if target.difference:
+        unit = _unit(target)
+        return f"+ {shown(measured, 2 if unit == 'ms' else 1)} {unit}"
+    return f"{shown(measured, 2)} ×"
+
+
+def _unit(target: Target) -> str:
+    return "ms" if target.measure.endswith(("_ms", "ms_per_request")) else "µs"

@@ -9,8 +9,10 @@ from bench.sample import Measure, Results
 from bench.stats import Spread, excesses, ratios
 
 US = "twophase"
+UNTOLD = "untold"
 BEST = "best"
 ROUNDING = 1e-9
+REQUEST: Measure = "cpu_ms_per_request"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,7 @@ def _at_full_load(count: int) -> list[Target]:
 
 def _per_prompt(words: int) -> Target:
     shape = f"{words} words"
-    return Target(f"front-end CPU per request, {shape}", shape, "cpu_ms_per_request", "vllm", 0.7)
+    return Target(f"front-end CPU per request, {shape}", shape, REQUEST, "vllm", 0.7)
 
 
 def _near_bare(count: int) -> list[Target]:
@@ -86,6 +88,16 @@ FIRST: Sequence[Target] = [
         "bare",
         25,
         difference=True,
+    ),
+]
+
+TELEMETRY: Sequence[Target] = [
+    Target("telemetry, 64 streams", "64 streams", "cpu_us_per_token", UNTOLD, 3, difference=True),
+    *(
+        Target(
+            f"telemetry, per request, {words} words", f"{words} words", REQUEST, UNTOLD, 0.3, difference=True
+        )
+        for words in (100, 1000, 4000)
     ),
 ]
 

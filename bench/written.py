@@ -9,13 +9,15 @@ RESULTS = Path(__file__).with_name("RESULTS.md")
 
 INTRODUCTION = """# Twophase beside the bare engine and `vllm serve`
 
-Written by `make bench`; do not edit. All three run vLLM's engine in the same version with the same
+Written by `make bench`; do not edit. All of them run vLLM's engine in the same version with the same
 arguments (eager, prefix caching, statistics on, 1 GiB of KV cache) on one machine. They are started once,
 kept side by side, and asked one at a time in alternating order by the same client, which accepts nothing
 but complete answers of exactly the length it asked for.
 
 - **bare AsyncLLM** is the engine with one task per request and no HTTP; it is given token ids, so it
   neither renders nor tokenizes.
+- **Twophase** runs with everything on: a tenants file with quotas, every request traced to a collector,
+  metrics, a line in the log for each request. **Telemetry off** is the same without the last three.
 - **Front-end CPU** is the CPU time of the server's own process, without its engine's processes.
 - **TTFT** runs from sending the request to its first text; all streams of a turn start at once.
 - **Memory** is the highest resident size of the front end's process during the turn.
