@@ -29,6 +29,6 @@ def _tell_nobody(observation: Observation, now_s: float) -> None:
 
 
 if __name__ == "__main__":
-    RequestRecord.saw = _count  # type: ignore[method-assign]
+    RequestRecord.saw = _count  # type: ignore[assignment, method-assign]
     Observation._tell = _tell_nobody  # type: ignore[assignment, method-assign]
     sys.exit(main(sys.argv[1:]))
