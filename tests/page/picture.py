@@ -20,10 +20,16 @@ COLOURS = 128
 
 def main() -> None:
     """All pictures, anew."""
-    with serving() as served, chromium() as browser:
-        _picture(browser, served.url, "light")
-        _picture(browser, served.url, "dark")
-        with visit(browser, served.url, color_scheme="dark", viewport=PHONE, device_scale_factor=1.5) as seen:
+    with serving() as served:
+        take(served.url)
+
+
+def take(url: str) -> None:
+    """All pictures, of a service that runs."""
+    with chromium() as browser:
+        _picture(browser, url, "light")
+        _picture(browser, url, "dark")
+        with visit(browser, url, color_scheme="dark", viewport=PHONE, device_scale_factor=1.5) as seen:
             _asked(seen)
             _save(seen, "playground-phone")
 

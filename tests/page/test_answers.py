@@ -175,3 +175,13 @@ def test_a_broken_memory_of_the_browser_does_no_harm(browser: Browser, server: R
         seen.page.reload()
         seen.ask("Name three rivers.")
         expect(seen.timings).to_have_count(1)
+
+
+def test_a_stop_before_the_first_text_gives_the_question_back(seen: Visit, engine: ScriptedEngine) -> None:
+    engine.script(60.0, "Rhine")
+    seen.ask("Name three rivers.")
+    until(lambda: engine.started)
+    seen.page.keyboard.press("Escape")
+    expect(seen.draft).to_have_value("Name three rivers.")
+    expect(seen.page.locator(".turn")).to_have_count(0)
+    until(lambda: engine.aborted)

@@ -40,12 +40,17 @@ export function watchBudget(draft, onDropped) {
       onDropped([]);
     }
   }
-  return { changed: debounced(look, PAUSE_MS), look, refusal: () => state.refusal };
+  const lookSoon = debounced(look, PAUSE_MS);
+  const changed = () => {
+    state.refusal = null; // it was about another text
+    lookSoon();
+  };
+  return { changed, look, refusal: () => state.refusal };
 }
 
 function settle(state, told, refusal) {
   const over = refusal?.status === 400 ? refusal : null;
-  if (over && !state.refusal) announce(`This cannot be sent. ${over.message}`);
+  if (over && !$("bar").classList.contains("refused")) announce(`This cannot be sent. ${over.message}`);
   state.refusal = over;
   showBar(told ? shares(told) : {}, told, over);
   showForecast(told);

@@ -43,6 +43,7 @@ async function send() {
   begin("Answering");
   try {
     const answer = await streamed(body, { signal: stopper.signal, onText: growing.show });
+    if (!answer.text && !answer.finish) throw answer.error ?? new DOMException("Stopped.", "AbortError");
     end(growing, answer);
   } catch (error) {
     growing.remove();
