@@ -95,17 +95,17 @@ def _lines(finding: Finding) -> Iterator[RenderableType]:
 
 def _figures(finding: Finding) -> Table:
     table = Table(box=None, pad_edge=False, show_header=False)
-    for column in range(3):
-        table.add_column(justify="left" if column == 0 else "right")
+    table.add_column()
+    table.add_column(justify="right")
     table.add_column(style="dim")
     for name, spread in (("first token", finding.first_ms), ("time per token", finding.pace_ms)):
         between = f"{span(spread.least)} to {span(spread.most)}"
-        table.add_row(name, span(spread.median), "", between)
-    table.add_row("between pieces", span(finding.gap_p50_ms), "", f"p99 {span(finding.gap_p99_ms)}")
+        table.add_row(name, span(spread.median), between)
+    table.add_row("between pieces", span(finding.gap_p50_ms), f"p99 {span(finding.gap_p99_ms)}")
     if finding.prompt_tokens is not None:
         cached = "" if finding.cached_tokens is None else f"{finding.cached_tokens:,} cached"
-        table.add_row("prompt", f"{finding.prompt_tokens:,} tokens", "", cached)
-    table.add_row("answer", f"{finding.output_tokens:,} tokens", "", "")
+        table.add_row("prompt", f"{finding.prompt_tokens:,} tokens", cached)
+    table.add_row("answer", f"{finding.output_tokens:,} tokens", "")
     return table
 
 
