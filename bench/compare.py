@@ -89,7 +89,7 @@ def compare(options: Options) -> None:
 def _race(options: Options, folder: Path, deadline: float) -> Results:
     with Shown(LABELS, options.turns) as shown:
         shown.begins("preparing the model")
-        model = _model(options.model, folder)
+        model = model_folder(options.model, folder)
         with started(options.contestants, model, folder, shown) as contestants:
             race = Race(contestants, options.shapes, shown)
             race.warm_up()
@@ -138,7 +138,7 @@ def _ends_on_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _model(name: str, folder: Path) -> str:
+def model_folder(name: str, folder: Path) -> str:
     """A folder or Hugging Face id that every contestant can load."""
     cache = Path(os.environ.get("TWOPHASE_CACHE", "~/.cache/twophase")).expanduser()
     if name == EMBEDDED:

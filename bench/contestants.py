@@ -102,6 +102,11 @@ class Served(Contestant):
         self._port = port
         self.child = Child(command, {**QUIET, **environ}, log)
 
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return f"http://127.0.0.1:{self._port}"
+
     def ready(self) -> bool:
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=2)
         try:

@@ -9,6 +9,7 @@ from grafana_foundation_sdk.builders.timeseries import Panel as Lines
 from grafana.panels import (
     COUNT,
     EVENTS,
+    REQUESTS,
     SECONDS,
     SHARE,
     TOKENS,
@@ -47,7 +48,7 @@ def dashboard() -> Dashboard:
     row(made, "What binds the service", bound_by(), pressures())
     row(made, "Room: the KV cache and those who wait for it", cache_use(), waiting())
     row(made, "Work: the engine's steps", batch(), throughput())
-    row(made, "Prefill: computed or found in the cache", cache_hits(), prompt_sources())
+    row(made, "Prefill: computed or found in the cache", cache_hits(), cache_misses(), prompt_sources())
     row(made, "Front end: our own part", loop_lag(), under_way())
     return made
 
@@ -141,6 +142,19 @@ def cache_hits() -> Lines:
             f"{rate('vllm:prefix_cache_hits_total')} / {rate('vllm:prefix_cache_queries_total')}",
             "found",
         ),
+    )
+
+
+def cache_misses() -> Lines:
+    """Why prompts were not in the prefix cache."""
+    return stacked(
+        "Prompts that were not all cached, by why",
+        REQUESTS,
+        "Where the match with what the same group sent before ends. Never seen is new text and has to be "
+        "read; a block boundary is harmless. All others can be avoided: an edited or inserted message, cut "
+        "history, a system prompt with a date in it, other tools or template arguments, a reply that did not "
+        "come back as it was. The explain route names the message and the token.",
+        Query(rate("twophase_cache_miss_total", by="cause"), "{{cause}}"),
     )
 
 

@@ -108,7 +108,7 @@ class Chat:
             prompt, record.budget = budgeted = await self.fit(request, caller.tenant)
             work = self._work(request, caller.tenant, *budgeted, plan)
             await self._check_words(work.sampling)
-            known = await self._recall(request, caller.tenant, *budgeted)
+            known = await self._recall(request, caller.tenant, work, *budgeted)
             record.rendered_s = time.monotonic()
             holding.slot = await self._admit(work, caller, visit, known)
             record.admitted(holding.slot.prediction.first_token_s)
@@ -159,7 +159,7 @@ class Chat:
             prompt, budget = await self.fit(request, tenant)
             work = self._work(request, tenant, prompt, budget, plan)
             await self._check_words(work.sampling)
-            known = await self._recall(request, tenant, prompt, budget)
+            known = await self._recall(request, tenant, work, prompt, budget)
             render_s = time.monotonic() - began_s
             facts = self._engine.facts
             return Explanation(
@@ -254,9 +254,9 @@ class Chat:
         return await self._admission.admit(_ticket(caller.tenant, work, known, caller.deadline_s))
 
     async def _recall(
-        self, request: ChatRequest, tenant: Tenant, prompt: Prompt, budget: Budget
+        self, request: ChatRequest, tenant: Tenant, work: Work, prompt: Prompt, budget: Budget
     ) -> Recall | None:
-        group, spelling = self._salt.of(tenant.cache_group), self._renderer.vocabulary.bytes_by_id
+        group, spelling = work.cache_salt or "", self._renderer.vocabulary.bytes_by_id
         return await recall(
             self._memory, request, prompt, budget, tenant=tenant, group=group, spelling=spelling
         )

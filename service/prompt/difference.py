@@ -49,8 +49,8 @@ class Miss:
 
     def texts(self, spelling: Spelling) -> dict[str, str | None]:
         """The text from there on, as it was and as it is."""
-        before = None if self.before is None else _text(self.before, spelling).decode(errors="replace")
-        return {"text_before": before, "text_after": _text(self.after, spelling).decode(errors="replace")}
+        before = None if self.before is None else _text(self.before, spelling)
+        return {"text_before": before, "text_after": _text(self.after, spelling)}
 
 
 def first_difference(new: Ids, old: Ids) -> int:
@@ -162,8 +162,10 @@ def _of_the_reply(new: Sent, old: Sent, at: int, message: int, spelling: Spellin
     if new.roles[message] != "assistant":
         pushed_back = "assistant" in new.roles[message + 1 : message + 2]
         return "message inserted" if pushed_back else "never seen"
-    if at < old.prompt_tokens:
-        return "template changed"
+    if at < old.prompt_tokens:  # a reply may melt into one token with the last one that asked for it
+        now = _text(new.ids[at : new.end_of_content(message)].tolist(), spelling)
+        then = _text(old.ids[at:].tolist(), spelling)
+        return "reply re-tokenized" if now and then.startswith(now) else "template changed"
     text, reply = (
         _text(ids.tolist(), spelling).strip() for ids in (new.content(message), old.ids[old.prompt_tokens :])
     )
@@ -202,9 +204,9 @@ def _end_of_tools(sent: Sent) -> int:
     return max((part.end for part in sent.segments if part.kind == "tools"), default=0)
 
 
-def _text(ids: Iterable[int], spelling: Spelling) -> bytes:
+def _text(ids: Iterable[int], spelling: Spelling) -> str:
     """Of ids beyond the tokenizer's own, which a model may write, there is none."""
-    return b"".join(spelling[at] for at in ids if at < len(spelling))
+    return b"".join(spelling[at] for at in ids if at < len(spelling)).decode(errors="replace")
 
 
 def _shown(ids: Ids, start: int) -> tuple[int, ...]:

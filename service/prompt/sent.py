@@ -74,6 +74,11 @@ class Sent:
         ]
         return np.concatenate(own) if own else self.ids[:0]
 
+    def end_of_content(self, message: int) -> int:
+        """Where a message's own text ends; 0 if it has none."""
+        own = (part.end for part in self.segments if part.message == message and not part.of_template)
+        return max(own, default=0)
+
     @cached_property
     def contents(self) -> tuple[int, ...]:
         """For each message a hash of its role and own text, the same wherever it stands."""

@@ -85,6 +85,10 @@ def _engine_parts(record: RequestRecord, choice: ChoiceRecord, course: Course, p
         named.COMPUTED_TOKENS: phases.computed_tokens,
         named.CACHED_TOKENS: phases.cached_tokens,
     }
+    if phases.forecast_tokens is not None:
+        work[named.FORECAST_TOKENS] = phases.forecast_tokens
+    if phases.miss is not None:
+        work |= {named.MISS_INDEX: phases.miss.index, named.MISS_CAUSE: phases.miss.cause}
     waits = [] if course.scheduled_s is None else [Node("queue", course.start_s, course.scheduled_s)]
     prefill = (
         Node("queue_or_prefill", course.start_s, course.first_token_s, work)

@@ -169,6 +169,14 @@ def test_a_reply_that_comes_back_as_other_tokens_is_told_from_one_that_was_edite
         assert (miss.texts(spelling)["text_before"] or "").startswith(" lig")
 
 
+def test_a_reply_that_melts_into_the_words_before_it_is_no_changed_template(smollm2: Model) -> None:
+    old = sent(smollm2, BEFORE).answered(smollm2.tokenizer.encode("\n\nThe light went out.<|im_end|>"))
+    new = sent(smollm2, [*BEFORE, turn("assistant", "\n\nThe light went out.")])
+    miss = missed(smollm2, new, old)
+    assert miss is not None and miss.index < old.prompt_tokens
+    assert (miss.cause, miss.message) == ("reply re-tokenized", 4)
+
+
 def test_history_that_the_service_cut_is_truncated_even_if_nothing_else_remains(smollm2: Model) -> None:
     old, new = sent(smollm2, say(STORY), REPLY), sent(smollm2, say("And what is a fjord?"))
     assert found(smollm2, new, old, dropped=True) == ("history truncated", 1)

@@ -14,6 +14,10 @@ from tests.real.conftest import Served, serving
 
 WINDOW = 1024
 SLOTS = 2
+HEAD = (
+    "{% if date is defined %}{{ '<|im_start|>date\\n' + date + '<|im_end|>\\n' }}{% endif %}"
+    "{% if tools %}{{ '<|im_start|>tools\\n' + (tools | tojson) + '<|im_end|>\\n' }}{% endif %}"
+)
 KEYS = {"a": "key-of-a", "A": "key-of-capital-a", "partner": "key-of-partner", "friend": "key-of-friend"}
 GROUPS = {"partner": "shared", "friend": "shared"}
 
@@ -34,6 +38,13 @@ def bearer(name: str) -> dict[str, str]:
     return {"authorization": f"Bearer {KEYS[name]}"}
 
 
+def dated(model: Path) -> Path:
+    """The model's chat template, which also shows a `date` and tools where it is given some."""
+    path = model / "dated.jinja"
+    path.write_text(HEAD + (model / "chat_template.jinja").read_text())
+    return path
+
+
 @pytest.fixture(scope="session")
 def small(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """One service for all tests here. Its text is nonsense."""
@@ -43,6 +54,7 @@ def small(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ser
         "--model",
         str(model),
         TWOPHASE_ENGINE_ARGS=f'{{"kv_cache_memory_bytes": 33554432, "max_num_seqs": {SLOTS}}}',
+        TWOPHASE_CHAT_TEMPLATE=str(dated(model)),
         TWOPHASE_MAX_N="16",
         TWOPHASE_MAX_WAITING="64",
         TWOPHASE_SLO_TTFT_MS="600000",

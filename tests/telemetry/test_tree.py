@@ -12,6 +12,7 @@ from service.errors import (
     InvalidJson,
     Overloaded,
 )
+from service.prompt.difference import Miss
 from service.telemetry.outcome import outcome
 from service.telemetry.phases import derive
 from service.telemetry.record import RequestRecord
@@ -198,3 +199,15 @@ def test_prefill_and_decode_carry_their_tokens() -> None:
     assert named(root, "prefill").attributes == {"twophase.computed_tokens": 36, "twophase.cached_tokens": 64}
     assert named(root, "decode").attributes["twophase.decode_steps"] == 30
     assert named(root, "decode").attributes["twophase.tpot_ms"] == pytest.approx(100)
+
+
+def test_prefill_knows_what_was_forecast_and_why_no_more() -> None:
+    made = answered(choice(cached=64))
+    made.foreseen(64, Miss(70, 2, "message edited", (1, 2), (3,)))
+    assert named(tree_of(made), "prefill").attributes == {
+        "twophase.computed_tokens": 36,
+        "twophase.cached_tokens": 64,
+        "twophase.cache.forecast_tokens": 64,
+        "twophase.cache.miss_index": 70,
+        "twophase.cache.miss_cause": "message edited",
+    }
