@@ -13,6 +13,7 @@ from dataclasses import replace
 from service.admission.clock import Clock
 from service.admission.horizon import Horizon
 from service.admission.load import Load, Prediction
+from service.admission.prefill import Prefill
 from service.admission.recent import Recent
 from service.admission.trend import Trend
 
@@ -27,10 +28,10 @@ class Rates:
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.running = 0  # answers, n of a request counted as n
-        self.to_read = 0.0  # prompt tokens of requests that have no token yet
+        self.to_read = 0.0  # work of the prompts of requests that have no token yet
         self.company = 0.0  # running answers, integrated over time
         self.horizon = Horizon()
-        self.prefill = Trend()  # seconds, of tokens to be read and running answers
+        self.prefill = Prefill()  # seconds, of prompts to be read and running answers
         self.pace = Trend()  # seconds a step, of running answers
         self.cached_share = Trend()  # of prompts
         self.filled_share = Trend()  # how much of prompt and reserved output was used in the end
@@ -55,18 +56,23 @@ class Rates:
         share = self.cached_share.at(0.0) if self.cached_share.known else 0.0
         return max(1.0, load.prompt_tokens * (1 - share))
 
+    def reading(self, load: Load) -> float:
+        """The work of reading its prompt."""
+        read = self.uncached(load)
+        return self.prefill.work(read, load.prompt_tokens - read)
+
     def steps(self, load: Load) -> float:
         """How long the request will take, in steps; as long as it may, while no length is known."""
         reading = 0.0
         if self.prefill.known and self.pace.known:
             running = max(1, self.running)
-            reading = self.prefill.at(self.uncached(load), running) / self.pace.at(running)
+            reading = self.prefill.at(self.reading(load), running) / self.pace.at(running)
         return reading + self.lengths.rest(0, load.output_tokens)
 
     def predict(self, load: Load, releases: int) -> Prediction:
         """What to expect of a request that can begin once so many running ones have ended."""
         self.tick()
-        own = self.uncached(load)
+        own = self.reading(load)
         beside = self.running if releases else self.running + load.n
         read = idle = decode = None
         if self.prefill.known:

@@ -24,7 +24,7 @@ class Run:
         self._arrived_s = arrived_s
         self._steps = rates.steps(load)
         self._end = rates.horizon.enter(number, self._steps)
-        self._to_read = rates.uncached(load)
+        self._to_read = rates.reading(load)
         self._read_before = rates.to_read
         self._tokens = 0
         self._next_mark = 0.0  # tokens
@@ -73,7 +73,8 @@ class Run:
     def _learn_prefill(self, now: float, cached_tokens: int) -> None:
         rates, prompt = self._rates, self._load.prompt_tokens
         read = max(1, prompt - cached_tokens)
-        rates.prefill.add(now - self._marked_s, self._read_before + read, self._beside)
+        seconds = now - self._marked_s
+        rates.prefill.add(seconds, self._read_before, read, prompt - read, self._beside)
         rates.cached_share.add(cached_tokens / max(1, prompt), 0.0)
         self._learn_miss(now)
 

@@ -12,7 +12,9 @@ BLOCK = 128  # of vLLM on a CPU
 
 
 def test_a_conversation_that_goes_on_finds_its_own_reply_in_the_cache(web: httpx.Client) -> None:
-    talk = [{"role": "user", "content": "Tell me in a few sentences what a lighthouse keeper does all day."}]
+    question = "Tell me in a few long sentences what a lighthouse keeper does all day. "
+    hint = "There is the lamp to clean, the log to write, the boats to watch and the stairs to climb. "
+    talk = [{"role": "user", "content": question + 3 * hint}]
     first = web.post(CHAT, json={"messages": talk, "max_tokens": 140, "temperature": 0}).json()
     prompt, reply = first["usage"]["prompt_tokens"], first["choices"][0]["message"]
     assert prompt < BLOCK < first["usage"]["total_tokens"]

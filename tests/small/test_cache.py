@@ -140,7 +140,7 @@ def test_truncated_history_is_named(asker: Asker, new: str) -> None:
 
 
 def test_history_that_the_service_cuts_is_named_by_the_callers_numbers(asker: Asker, new: str) -> None:
-    then = [*system(LONG + new), *turns(LONG, "Yes.", LONG, "No.", "Three?")]
+    then = [*system(LONG + new), *turns(LONG, "Yes.", f"Two? {LONG}", "No.", "Three?")]
     asker.answer(then, truncation="auto")
     had = asker.cache([*then, *turns("", "Four.", LONG + LONG)[1:]], truncation="auto")
     assert had["cached_tokens"] == 128
@@ -166,6 +166,17 @@ def test_another_date_in_the_template_is_a_changed_template(asker: Asker, new: s
     had = asker.cache(messages, **now)
     assert had["cached_tokens"] == 0
     assert (had["miss"]["message"], had["miss"]["cause"]) == (None, "template changed")
+
+
+def test_other_tools_are_named(asker: Asker, new: str) -> None:
+    """In the template of this model tools stand before the first message."""
+    messages = turns(new + LONG)
+    tools = [{"type": "function", "function": {"name": name}} for name in ("sounding", "weather")]
+    called = {"tool_choice": "required", "max_tokens": 24, "ignore_eos": False}
+    asker.answer(messages, tools=tools[:1], **called)
+    had = asker.cache(messages, tools=tools, **called)
+    assert had["cached_tokens"] == 0
+    assert (had["miss"]["message"], had["miss"]["cause"]) == (None, "tools changed")
 
 
 def test_a_reply_that_comes_back_as_other_tokens_is_named(asker: Asker, new: str) -> None:
@@ -196,5 +207,5 @@ def test_what_the_engine_has_given_away_is_a_forecast_above_the_truth(
         number += 1
         written += asker.answer(turns(f"{new}{number}. {LONG * 4}"))["usage"]["prompt_tokens"]
     cache = asker.answer(turns(new + LONG))["phases"]["cache"]
-    assert cache["forecast_tokens"] == 128
+    assert cache["forecast_tokens"] == 256
     assert cache["cached_tokens"] == 0
