@@ -119,9 +119,11 @@ def _fault(compiler: Any, kind: str, spec: str) -> str:
     except MemoryError:
         return ""
     except Exception as exc:
-        said = str(exc).strip().splitlines()[-1:] or [""]
-        # "[time] /where/in/the/compiler.cc:1: What is wrong": only that is the caller's.
-        return said[0].split(".cc:", 1)[-1].partition(": ")[2][:LONGEST_FAULT] or "it cannot be read"
+        # "[time] /where/in/the/compiler.cc:1: What is wrong": only that is the caller's. What has another form,
+        # such as std::bad_alloc, is the machine's.
+        said = (str(exc).strip().splitlines() or [""])[-1]
+        fault = said.partition(".cc:")[2].partition(": ")[2]
+        return fault[:LONGEST_FAULT] or ("" if "bad_alloc" in said else "it cannot be read")
     return "fits"
 
 

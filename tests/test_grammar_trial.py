@@ -1,0 +1,121 @@
+"""Grammars are tried in a process of their own: what explodes there is felt nowhere else."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import psutil
+import pytest
+import pytest_asyncio
+
+from service.engine.grammar import Limits, Unfit, Workshop
+from service.errors import EngineUnavailable, Overloaded
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+LONG = ".{1,%d}"  # a second and a half of compilation for a thousand
+
+
+async def tokens(folder: Path) -> str:
+    """The embedded model's tokens."""
+    from transformers import AutoTokenizer
+    from xgrammar import TokenizerInfo
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    return str(TokenizerInfo.from_huggingface(tokenizer, vocab_size=49_152).serialize_json())
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def workshop(embedded_model: Path) -> AsyncIterator[Workshop]:
+    """One that gives each trial a fifth of a second."""
+    made = Workshop(lambda: tokens(embedded_model), Limits(cpu_s=0.2))
+    await made.open()
+    yield made
+    await made.aclose()
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec"),
+    [
+        ("json", '{"type":"object","properties":{"a":{"type":"integer"}}}'),
+        ("regex", "(yes|no)+"),
+        ("grammar", 'root ::= "a" | "b" root'),
+        ("lark", 'start: "a" "b"'),
+        ("structural_tag", '{"type":"structural_tag","format":{"type":"const_string","value":"x"}}'),
+    ],
+)
+async def test_what_compiles_fits(workshop: Workshop, kind: str, spec: str) -> None:
+    await workshop.fits(kind, spec)
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "said"),
+    [
+        ("json", '{"type":"nonsense"}', 'Unsupported type "nonsense"'),
+        ("json", '{"$ref":"#/nowhere"}', "nowhere"),
+        ("regex", "[a-", "Unclosed"),
+        ("regex", "(?=a)b", "not supported"),
+        ("regex", "(" * 20_000 + "a" + ")" * 20_000, "exceeded"),
+        ("grammar", "root ::= nothing", "not defined"),
+        ("structural_tag", "{}", "."),
+    ],
+)
+async def test_what_does_not_compile_is_told_without_a_path(
+    workshop: Workshop, kind: str, spec: str, said: str
+) -> None:
+    with pytest.raises(Unfit, match=said) as refusal:
+        await workshop.fits(kind, spec)
+    assert "/" not in str(refusal.value).replace("#/nowhere", "")
+
+
+async def test_what_explodes_ends_at_its_limit_and_the_loop_goes_on(workshop: Workshop) -> None:
+    trial = asyncio.ensure_future(workshop.fits("regex", LONG % 1000))
+    late = 0.0
+    while not trial.done():
+        began = time.monotonic()
+        await asyncio.sleep(0.005)
+        late = max(late, time.monotonic() - began)
+    with pytest.raises(Unfit, match="^$"):
+        await trial
+    assert late < 1, "the event loop stood still"
+
+
+async def test_a_trial_without_memory_ends(embedded_model: Path) -> None:
+    small = Workshop(lambda: tokens(embedded_model), Limits(memory_bytes=2**20))
+    try:
+        with pytest.raises(Unfit, match="^$"):
+            await small.fits("regex", "|".join(f"w{at * 7919 % 100_003}x" for at in range(40_000)))
+    finally:
+        await small.aclose()
+
+
+async def test_one_that_explodes_keeps_no_other_waiting_for_long(workshop: Workshop) -> None:
+    explosion = asyncio.ensure_future(workshop.fits("regex", LONG % 1001))
+    await asyncio.sleep(0.01)
+    await workshop.fits("json", '{"type":"boolean"}')
+    with pytest.raises(Unfit):
+        await explosion
+
+
+async def test_its_death_is_told_and_the_next_one_finds_it_alive(workshop: Workshop) -> None:
+    program = next(c for c in psutil.Process().children() if "service.engine.grammar.trial" in c.cmdline())
+    trial = asyncio.ensure_future(workshop.fits("regex", LONG % 1002))
+    await asyncio.sleep(0.05)
+    program.kill()
+    with pytest.raises(EngineUnavailable):
+        await trial
+    await workshop.fits("regex", "a")
+
+
+async def test_who_waits_too_long_for_a_place_is_told_to_come_again(embedded_model: Path) -> None:
+    busy = Workshop(lambda: tokens(embedded_model), Limits(cpu_s=2, wait_s=0.5))
+    try:
+        await busy.open()
+        trials = [asyncio.ensure_future(busy.fits("regex", LONG % (1000 + at))) for at in range(6)]
+        found = await asyncio.gather(*trials, return_exceptions=True)
+        assert any(isinstance(one, Overloaded) for one in found)
+    finally:
+        await busy.aclose()
