@@ -119,7 +119,7 @@ def _fault(compiler: Any, kind: str, spec: str) -> str:
     except MemoryError:
         return ""
     except Exception as exc:
-        # "[time] /where/in/the/compiler.cc:1: What is wrong": only that is the caller's. What has another form,
+        # "[time] /where/it/is.cc:1: What is wrong": only that is the caller's. What has another form,
         # such as std::bad_alloc, is the machine's.
         said = (str(exc).strip().splitlines() or [""])[-1]
         fault = said.partition(".cc:")[2].partition(": ")[2]

@@ -1,0 +1,94 @@
+"""Calls that a model makes of its own accord, read by vLLM's parsers behind ours."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service.engine.protocol import CallPlan, Delta, EngineStartError, Finish
+from service.engine.vllm.tool_parser import ToolParser, parser_for
+from service.web.encode import message
+
+TOOLS = [{"type": "function", "function": {"name": "rain", "parameters": {"type": "object"}}}]
+SAID = (
+    "Let me see. "
+    '<tool_call>\n{"name": "rain", "arguments": {"at": "Oslo <b>"}}\n</tool_call>\n'
+    '<tool_call>\n{"name": "rain", "arguments": {"at": "Rome"}}\n</tool_call>'
+)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(embedded_model: Path) -> Any:
+    """A tokenizer; this parser reads text only."""
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(embedded_model)
+
+
+@pytest.fixture(scope="module")
+def hermes(tokenizer: Any) -> ToolParser:
+    """The parser of Hermes and Qwen3."""
+    return ToolParser("hermes", tokenizer)
+
+
+def heard(plan: CallPlan, said: str, width: int, finish: Finish = "stop") -> dict[str, Any]:
+    """The message that comes of a text which arrives so many characters at a time, and why it ended."""
+    text, calls = "", []
+    pieces = [said[at : at + width] for at in range(0, len(said), width)]
+    for at, piece in enumerate(pieces):
+        delta = Delta(0, piece, [at + 100], finish if at == len(pieces) - 1 else None)
+        plan.readers[0].read(delta)
+        text += delta.text
+        calls += delta.calls
+    return {**message(text, calls), "finish": delta.finish}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("width", [1, 4, 23, 1000])
+def test_text_and_calls_come_apart_however_they_arrive(hermes: ToolParser, stream: bool, width: int) -> None:
+    made = heard(hermes.plan(TOOLS, 1, parallel=True, stream=stream), SAID, width)
+    assert made["content"].strip() == "Let me see."
+    given = [json.loads(call["function"]["arguments"]) for call in made["tool_calls"]]
+    assert given == [{"at": "Oslo <b>"}, {"at": "Rome"}]
+    assert len({call["id"] for call in made["tool_calls"]}) == 2
+    assert made["finish"] == "tool_calls"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_without_parallel_calls_there_is_one(hermes: ToolParser, stream: bool) -> None:
+    made = heard(hermes.plan(TOOLS, 1, parallel=False, stream=stream), SAID, 5)
+    assert len(made["tool_calls"]) == 1
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_answer_without_calls_stays_as_it_is(hermes: ToolParser, stream: bool) -> None:
+    made = heard(hermes.plan(TOOLS, 1, parallel=True, stream=stream), "It is <b>dry</b> < there.", 3)
+    assert made["content"] == "It is <b>dry</b> < there." and "tool_calls" not in made
+    assert made["finish"] == "stop"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_call_that_is_cut_off_says_so(hermes: ToolParser, stream: bool) -> None:
+    made = heard(hermes.plan(TOOLS, 1, parallel=True, stream=stream), SAID[:60], 5, "length")
+    assert made["finish"] == "length"
+
+
+def test_strict_tools_are_held_to_their_schema(hermes: ToolParser) -> None:
+    function = {"name": "rain", "strict": True, "parameters": {"type": "object", "properties": {}}}
+    strict = hermes.plan([{"type": "function", "function": function}], 1, parallel=True, stream=True)
+    assert strict.constraint is not None and strict.constraint.field == "tools"
+    assert hermes.plan(TOOLS, 1, parallel=True, stream=True).constraint is None
+
+
+def test_a_parser_nobody_has_stops_the_start(tokenizer: Any) -> None:
+    with pytest.raises(EngineStartError, match="did you mean hermes"):
+        ToolParser("hermez", tokenizer)
+
+
+def test_a_template_tells_its_parser_where_that_is_clear() -> None:
+    assert parser_for('{"<tool_call>"}') == "hermes"
+    assert parser_for("<tool_call> <function=") == "qwen3_coder"
+    assert parser_for("<|im_start|>") is None
