@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from service.engine.protocol import CallPlan, Delta, EngineStartError, Finish
+from service.engine.protocol import CallDelta, CallPlan, Delta, EngineStartError, Finish
 from service.engine.vllm.tool_parser import ToolParser, parser_for
 from service.web.encode import message
 
@@ -36,7 +36,8 @@ def hermes(tokenizer: Any) -> ToolParser:
 
 def heard(plan: CallPlan, said: str, width: int, finish: Finish = "stop") -> dict[str, Any]:
     """The message that comes of a text which arrives so many characters at a time, and why it ended."""
-    text, calls = "", []
+    text = ""
+    calls: list[CallDelta] = []
     pieces = [said[at : at + width] for at in range(0, len(said), width)]
     for at, piece in enumerate(pieces):
         delta = Delta(0, piece, [at + 100], finish if at == len(pieces) - 1 else None)
