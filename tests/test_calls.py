@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.chat.calls import CallList, NamedCall
-from service.engine.protocol import CallDelta, CallReader, Delta, Finish
-from service.web.encode import message
+from service.engine.protocol import CallReader, Delta, Finish
+from service.web.encode import Whole
 
 names = st.from_regex(re.compile(r"[A-Za-z0-9_-]{1,12}", re.ASCII), fullmatch=True)
 text = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from('\\"{}[],:'), max_size=12)
@@ -38,9 +38,11 @@ def read(reader: CallReader, said: str, cuts: Sequence[int], finish: Finish = "s
 
 def together(deltas: Sequence[Delta]) -> list[tuple[str, str]]:
     """Name and arguments of each call, put together as the answer that is not streamed does it."""
-    pieces: list[CallDelta] = [piece for delta in deltas for piece in delta.calls]
-    whole = message("", pieces).get("tool_calls", [])
-    return [(call["function"]["name"], call["function"]["arguments"]) for call in whole]
+    whole = Whole()
+    for delta in deltas:
+        whole.add(delta)
+    made = whole.message().get("tool_calls", [])
+    return [(call["function"]["name"], call["function"]["arguments"]) for call in made]
 
 
 def written(made: Sequence[tuple[str, Any]]) -> str:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from service.engine.protocol import CallDelta, CallPlan, Delta, EngineStartError, Finish
+from service.engine.protocol import CallPlan, Delta, EngineStartError, Finish
 from service.engine.vllm.tool_parser import ToolParser, parser_for
-from service.web.encode import message
+from service.web.encode import Whole
 
 TOOLS = [{"type": "function", "function": {"name": "rain", "parameters": {"type": "object"}}}]
 SAID = (
@@ -36,15 +36,13 @@ def hermes(tokenizer: Any) -> ToolParser:
 
 def heard(plan: CallPlan, said: str, width: int, finish: Finish = "stop") -> dict[str, Any]:
     """The message that comes of a text which arrives so many characters at a time, and why it ended."""
-    text = ""
-    calls: list[CallDelta] = []
+    whole = Whole()
     pieces = [said[at : at + width] for at in range(0, len(said), width)]
     for at, piece in enumerate(pieces):
         delta = Delta(0, piece, [at + 100], finish if at == len(pieces) - 1 else None)
         plan.readers[0].read(delta)
-        text += delta.text
-        calls += delta.calls
-    return {**message(text, calls), "finish": delta.finish}
+        whole.add(delta)
+    return {**whole.message(), "finish": delta.finish}
 
 
 @pytest.mark.parametrize("stream", [False, True])
