@@ -57,6 +57,15 @@ class StartError(Exception):
     """For the operator: the service cannot start; the message says why and what to change."""
 
 
+class FarTooLong(Exception):
+    """Between rooms: a text of so many characters has more tokens than it may, and none were counted."""
+
+    def __init__(self, least_tokens: int, most_characters: int) -> None:
+        super().__init__(least_tokens, most_characters)
+        self.least_tokens = least_tokens
+        self.most_characters = most_characters  # that could fit
+
+
 class ServiceError(Exception):
     """An error with a place in the HTTP contract: `message` says what the caller can do about it."""
 

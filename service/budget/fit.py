@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from service.budget.ask import Ask
 from service.budget.history import Message, choose_cut, units, without
 from service.budget.limits import Limits
-from service.budget.plan import Budget, plan, prompt_room
+from service.budget.plan import Budget, far_too_long, plan, prompt_room
+from service.errors import FarTooLong
 
 MAX_CUTS = 4
 
@@ -46,10 +47,15 @@ async def fit(
     Raises:
         InvalidValue: it does not fit. Whatever `render` raises.
     """
-    prompt = await render(messages)
-    dropped = 0
+    try:
+        prompt, dropped = await _readable(messages, limits, render)
+    except FarTooLong as exc:
+        dropped = sum(map(len, units(messages))) if limits.truncates else 0
+        raise far_too_long(limits, ask, exc.least_tokens, dropped) from None
     if limits.truncates:
-        prompt, dropped = await _cut(messages, prompt, prompt_room(limits, ask).tokens, render)
+        rest = without(messages, _oldest(messages, dropped))
+        prompt, more = await _cut(rest, prompt, prompt_room(limits, ask).tokens, render)
+        dropped += more
     budget = plan(
         limits,
         ask,
@@ -58,6 +64,44 @@ async def fit(
         dropped_messages=dropped,
     )
     return prompt, budget
+
+
+async def _readable(
+    messages: Sequence[Message], limits: Limits, render: Render[Prompt]
+) -> tuple[Prompt, int]:
+    """A rendering short enough to be tokenized, and how many of the oldest messages that left out.
+
+    Only what could never fit is left out here, by its characters; what does fit is found by tokens.
+
+    Raises:
+        FarTooLong: it is longer still.
+    """
+    may_go, gone = units(messages) if limits.truncates else [], 0
+    sizes = [sum(_characters(messages[at]) for at in unit) for unit in may_go]
+    fixed = sum(map(_characters, messages)) - sum(sizes) if may_go else 0
+    while True:
+        try:
+            prompt = await render(without(messages, may_go[:gone]))
+        except FarTooLong as exc:
+            if gone == len(may_go):
+                raise
+            gone += max(1, choose_cut(sizes[gone:], fixed, exc.most_characters))
+        else:
+            return prompt, sum(map(len, may_go[:gone]))
+
+
+def _oldest(messages: Sequence[Message], dropped: int) -> list[range]:
+    """The units that come to so many messages."""
+    may_go = units(messages) if dropped else []
+    return [unit for unit in may_go if unit.stop - may_go[0].start <= dropped]
+
+
+def _characters(value: object) -> int:
+    """The text in a message, in characters."""
+    if isinstance(value, str):
+        return len(value)
+    parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
+    return sum(map(_characters, parts))
 
 
 async def _cut(

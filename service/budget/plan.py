@@ -18,6 +18,7 @@ from typing import Literal
 from service.budget import refusals
 from service.budget.ask import Ask
 from service.budget.limits import Limit, Limits, Source, tightest
+from service.errors import BudgetExceeded
 
 Action = Literal["none", "truncated", "clamped", "truncated+clamped"]
 
@@ -110,6 +111,13 @@ def plan(
         truncated_by=prompt_room(limits, ask).source if dropped_messages else None,
         clamped_from=need.output if need.output is not None and need.output > granted else None,
     )
+
+
+def far_too_long(limits: Limits, ask: Ask, least_tokens: int, dropped_messages: int) -> BudgetExceeded:
+    """The refusal of a prompt whose tokens need not be counted."""
+    output = wanted(limits, ask)
+    need = refusals.Need(limits.context_window, least_tokens, output, ask, dropped_messages, at_least=True)
+    return refusals.prompt_too_long(need, limits.input)
 
 
 def wanted(limits: Limits, ask: Ask) -> int | None:

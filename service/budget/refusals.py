@@ -22,11 +22,13 @@ class Need:
     output: int | None  # asked for, or the default; None is "what is left"
     ask: Ask
     dropped_messages: int
+    at_least: bool = False  # the prompt is so long that its tokens were not counted
 
     @property
     def prompt_phrase(self) -> str:
         cut = f" even with the oldest messages left out, {self.dropped_messages} of them"
-        return f"the prompt has {self.prompt} tokens{cut if self.dropped_messages else ''}"
+        least = "at least " if self.at_least else ""
+        return f"the prompt has {least}{self.prompt} tokens{cut if self.dropped_messages else ''}"
 
     @property
     def output_phrase(self) -> str:

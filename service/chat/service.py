@@ -202,7 +202,10 @@ class Chat:
         )
         options = _options(request, tenant)
         ask = Ask(request.wanted_output_tokens, request.n or 1, request.output_field)
-        return await fit(request.messages, limits, ask, lambda kept: self._renderer.render(kept, options))
+        most = limits.input.tokens
+        return await fit(
+            request.messages, limits, ask, lambda kept: self._renderer.render(kept, options, most)
+        )
 
     async def render(self, request: ChatRequest, tenant: Tenant) -> Prompt:
         """The prompt of all messages, whether it fits or not.

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from service.errors import InvalidTemplate, InvalidValue
+from service.errors import FarTooLong, InvalidTemplate, InvalidValue
 from service.prompt.encoders import PieceEncoder, WholeEncoder
 from service.prompt.layout import Run, runs_of
 from service.prompt.loading import ModelText, load_model_text
@@ -101,30 +101,37 @@ class Renderer:
         """Memory the known pieces take."""
         return self._cache.used_bytes
 
-    async def render(self, messages: Sequence[Message], options: RenderOptions) -> Prompt:
+    async def render(
+        self, messages: Sequence[Message], options: RenderOptions, most_tokens: int | None = None
+    ) -> Prompt:
         """The prompt of a conversation.
 
         Raises:
+            FarTooLong: its mere length shows that it has more than `most_tokens`; nothing was tokenized.
             InvalidValue: for a message or option that cannot be used, naming it.
             InvalidTemplate: if the chat template refuses these messages, fails on them, or takes too long.
         """
         if _weight(messages) + _weight(options.tools) > LOOP_WEIGHT:
-            return await self._done(True, lambda: self.render_blocking(messages, options))
+            return await self._done(True, lambda: self.render_blocking(messages, options, most_tokens))
         try:
             text = self.template.render(messages, options, LOOP_LIMIT_S)
         except RenderTooLong:
-            return await self._done(True, lambda: self.render_blocking(messages, options))
+            return await self._done(True, lambda: self.render_blocking(messages, options, most_tokens))
+        self._check_length(text, most_tokens)
         plan = self._piecewise.plan(text, runs_of(text), options.cache_group)
         large = plan.unknown_characters > LOOP_UNKNOWN or len(plan.runs) > LOOP_RUNS
         return await self._done(large, lambda: self._prompt(text, plan, len(messages)))
 
-    def render_blocking(self, messages: Sequence[Message], options: RenderOptions) -> Prompt:
+    def render_blocking(
+        self, messages: Sequence[Message], options: RenderOptions, most_tokens: int | None = None
+    ) -> Prompt:
         """`render`, in the calling thread."""
         try:
             text = self.template.render(messages, options, RENDER_LIMIT_S)
         except RenderTooLong:
             reason = "The chat template takes too long to render these messages."
             raise InvalidTemplate(reason, param="messages") from None
+        self._check_length(text, most_tokens)
         return self._prompt(
             text, self._piecewise.plan(text, runs_of(text), options.cache_group), len(messages)
         )
@@ -156,6 +163,12 @@ class Renderer:
     def close(self) -> None:
         """Let the threads go; what still runs in them is not waited for."""
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _check_length(self, text: str, most_tokens: int | None) -> None:
+        """Characters are no more than bytes, and a token stands for no more bytes than the longest."""
+        longest = self.vocabulary.longest
+        if most_tokens is not None and 0 < longest * most_tokens < len(text):
+            raise FarTooLong(len(text) // longest, longest * most_tokens)
 
     def _prompt(self, text: str, plan: Plan, messages: int) -> Prompt:
         self._piecewise.fill(plan)

@@ -39,6 +39,23 @@ class Vocabulary:
         self.guard = f"<{secrets.token_hex(16)}>"  # ASCII, or it would make every text it is put before wide
         self.plain = _plain_copy(recipe, self.controls.keys(), self.guard)
         self.bytes_by_id = _bytes_by_id(recipe, tokenizer.get_vocab(with_added_tokens=False))
+        self.longest = max(map(len, self.bytes_by_id)) * _shrinking(recipe)  # bytes of text; 0: unknown
+
+
+def _shrinking(recipe: Mapping[str, Any]) -> int:
+    """By how much a tokenizer may shorten what it reads, at most; 0 where nobody can say.
+
+    A byte-level one makes tokens of every byte. Composing accents (NFC) leaves a third at least. What
+    drops white space, or has one token for whatever it does not know, may make few tokens of anything.
+    """
+    kinds = set(re.findall(r'"type": "(\w+)"', json.dumps([recipe["pre_tokenizer"], recipe["normalizer"]])))
+    swallows = any(token["lstrip"] or token["rstrip"] for token in recipe["added_tokens"])
+    drops = '"Removed"' in json.dumps(recipe["pre_tokenizer"])
+    if swallows or drops or "ByteLevel" not in kinds or recipe["model"]["type"] != "BPE":
+        return 0
+    if kinds - {"ByteLevel", "Digits", "Split", "Sequence", "NFC"}:
+        return 0
+    return 3 if "NFC" in kinds else 1
 
 
 def _plain_copy(recipe: Mapping[str, Any], controls: Container[str], guard: str) -> Tokenizer:
