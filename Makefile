@@ -28,8 +28,9 @@ check: install-dev ## style, types, who imports whom, locks, and whether docs ag
 	if command -v promtool >/dev/null; then promtool check rules grafana/rules/*.yml; fi
 	$(BIN)/python -m pytest tests/test_docs.py
 
-bench: install-dev ## Twophase, bare vLLM and vllm serve side by side
+bench: install-dev ## Twophase, bare vLLM and vllm serve side by side, at full speed and under overload
 	$(BIN)/python -m bench
+	$(BIN)/python -m bench.overload
 
 # Each of these, where it is given, is an option of the load tests; the rest go into ARGS.
 LOADTEST = $(URL) $(foreach name,SCENARIO WORKLOAD USERS RATES RATE SECONDS SLO PROCESSES OUT,$(if $($(name)),\

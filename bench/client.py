@@ -102,7 +102,10 @@ async def run(job: Job) -> Outcome:
         BadStream: an answer was refused, broken, incomplete or of another length.
     """
     loop = asyncio.get_running_loop()
-    requests = [_request(job, index) for index in range(job.shape.requests)]
+    requests = [
+        request(job.port, job.model, prompt(job.shape, job.turn, index), job.shape.tokens)
+        for index in range(job.shape.requests)
+    ]
     opened = [
         (await loop.create_connection(Connection, "127.0.0.1", job.port))[1] for _ in range(job.shape.streams)
     ]
@@ -129,12 +132,13 @@ async def _work(connection: Connection, waiting: Iterator[bytes]) -> list[tuple[
     return answers
 
 
-def _request(job: Job, index: int) -> bytes:
+def request(port: int, model: str, text: str, tokens: int) -> bytes:
+    """One HTTP request for a stream of exactly `tokens` tokens."""
     body = json.dumps(
         {
-            "model": job.model,
-            "messages": [{"role": "user", "content": prompt(job.shape, job.turn, index)}],
-            "max_tokens": job.shape.tokens,
+            "model": model,
+            "messages": [{"role": "user", "content": text}],
+            "max_tokens": tokens,
             "ignore_eos": True,
             "temperature": 1,
             "stream": True,
@@ -143,7 +147,7 @@ def _request(job: Job, index: int) -> bytes:
     ).encode()
     head = (
         "POST /v1/chat/completions HTTP/1.1\r\n"
-        f"host: 127.0.0.1:{job.port}\r\n"
+        f"host: 127.0.0.1:{port}\r\n"
         "content-type: application/json\r\n"
         f"authorization: Bearer {KEY}\r\n"
         f"content-length: {len(body)}\r\n\r\n"
@@ -151,7 +155,7 @@ def _request(job: Job, index: int) -> bytes:
     return head.encode() + body
 
 
-def _come_first() -> None:
+def come_first() -> None:
     """Where it is allowed, never wait for a CPU.
 
     An engine's processes poll for each other, so no core is ever idle, and a client that waits behind them
@@ -170,7 +174,7 @@ def main() -> int:
     """Entry point of the client's process."""
     job = Job.from_json(sys.stdin.read())
     gc.disable()
-    _come_first()
+    come_first()
     try:
         print(json.dumps(asdict(uvloop.run(run(job)))))
     except (BadStream, OSError) as exc:

@@ -117,6 +117,11 @@ class Served(Contestant):
         finally:
             connection.close()
 
+    @property
+    def port(self) -> int:
+        """Where it listens on 127.0.0.1."""
+        return self._port
+
     def run(self, shape: Shape, turn: int) -> Outcome:
         job = json.dumps(asdict(Job(shape, turn, self._port, self.child.pid, SERVED_NAME)))
         command = [sys.executable, "-m", "bench.client"]
@@ -136,14 +141,18 @@ class Twophase(Served):
 
     name, label = "twophase", "Twophase"
     module = "service"
+    args = ENGINE_ARGS
+    settings: Mapping[str, str] = {
+        "TWOPHASE_MAX_WAITING": "1000"
+    }  # nobody is refused where speed is compared
 
     def __init__(self, model: str, folder: Path) -> None:
         port = free_port()
         command = [sys.executable, "-m", self.module, "serve", "--port", str(port), "--model", model]
         environ = {
-            "TWOPHASE_ENGINE_ARGS": json.dumps(ENGINE_ARGS),
+            "TWOPHASE_ENGINE_ARGS": json.dumps(self.args),
             "TWOPHASE_SERVED_MODEL_NAME": SERVED_NAME,
-            "TWOPHASE_MAX_WAITING": "1000",  # nobody is refused where everybody's speed is compared
+            **self.settings,
             "TWOPHASE_TENANTS_FILE": str(_tenants(folder)),
             **self._telemetry(folder),
         }
@@ -181,13 +190,14 @@ class VllmServe(Served):
     """vLLM's own server, without its line in the log for every request, which Twophase has not either."""
 
     name, label = "vllm", "vllm serve"
+    args = ENGINE_ARGS
 
     def __init__(self, model: str, folder: Path) -> None:
         port = free_port()
         command = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", model]
         command += ["--host", "127.0.0.1", "--port", str(port), "--served-model-name", SERVED_NAME]
-        command += ["--disable-uvicorn-access-log", *flags(ENGINE_ARGS)]
-        super().__init__(command, _named(folder), port, folder / "vllm-serve.log")
+        command += ["--disable-uvicorn-access-log", *flags(self.args)]
+        super().__init__(command, _named(folder), port, folder / f"{self.name}.log")
 
 
 CONTESTANTS: Mapping[str, type[BareEngine] | type[Twophase] | type[VllmServe]] = {
