@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from dataclasses import replace
 
 from service.admission.tenant import Tenant
@@ -14,9 +15,9 @@ from service.prompt.memory import PromptMemory, Recollection
 from service.prompt.prompt import Prompt
 from service.prompt.sent import Sent
 
-LOOP_TOKENS = (
-    50_000  # longer prompts are hashed in a thread: the event loop would stand still for milliseconds
-)
+LOOP_TOKENS = 50_000  # longer prompts are hashed in a thread: milliseconds, in which no stream would move
+
+log = logging.getLogger(__name__)
 
 
 class Recall:
@@ -37,7 +38,11 @@ class Recall:
     def miss(self) -> Miss | None:
         """Why no more is cached, with the message's number in the request."""
         found = self._found
-        miss = find_miss(found.sent, found.before, found.known_tokens, self._spelling, dropped=self._cut)
+        try:
+            miss = find_miss(found.sent, found.before, found.known_tokens, self._spelling, dropped=self._cut)
+        except Exception:  # an answer is never lost to what only explains it
+            log.exception("a miss of the prefix cache could not be explained")
+            return None
         if miss is None or miss.message is None:
             return miss
         return replace(miss, message=self._numbers[miss.message])

@@ -120,7 +120,6 @@ class Chat:
         if known is not None:
             record.foreseen(known.forecast_tokens, known.miss())
             known.sent(work.n)
-            holding.at_close(known.answered)
         answer = Answer(
             record.budget,
             generation,
@@ -133,6 +132,8 @@ class Chat:
         )
         self._answers.add(answer)
         holding.at_close(lambda: self._answers.discard(answer))
+        if known is not None:
+            holding.at_close(known.answered)
         return answer
 
     def end_all(self, error: ServiceError) -> None:
