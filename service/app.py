@@ -172,6 +172,7 @@ def run(settings: Settings, model: str, address: socket.socket, say: Callable[[s
         model,
         {"served_model_name": [settings.model_name], **settings.engine_args},
         settings.max_model_len,
+        reasoning_parser=settings.reasoning_parser,
         tool_parser=settings.tool_parser or parser_for(renderer.template_text),
     )
     parts = build(settings, engine, renderer)

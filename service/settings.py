@@ -85,6 +85,9 @@ class Settings(BaseSettings):
     template_kwargs: dict[str, Any] = Field(
         default_factory=dict, description="Arguments every rendering gives the template, as JSON or TOML"
     )
+    reasoning_parser: str | None = Field(
+        None, description="vLLM's parser for what the model thinks before it answers; by default none"
+    )
     tool_parser: str | None = Field(
         None,
         description="vLLM's parser for the model's tool calls; by default told by its template, where clear",

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from service.engine.protocol import (
@@ -18,8 +19,10 @@ from service.engine.protocol import (
     EngineLoad,
     Finish,
     Generation,
+    Thinking,
     Work,
 )
+from service.engine.vllm.reasoning import ReasoningParser
 from service.errors import EngineUnavailable, ServiceError
 
 Step = str | float | ServiceError | Delta
@@ -31,6 +34,8 @@ class ScriptedEngine(Engine):
 
     def __init__(self, context_window: int = 1024, kv_capacity_tokens: int = 0) -> None:
         self._facts = EngineFacts(context_window, 49_152, kv_capacity_tokens, 16, "scripted")
+        self.reasoning: ReasoningParser | None = None
+        self.bounds_thinking = False
         self._scripts: deque[list[Step]] = deque()
         self.started: list[Work] = []
         self.aborted: list[str] = []
@@ -47,7 +52,7 @@ class ScriptedEngine(Engine):
 
     @property
     def facts(self) -> EngineFacts:
-        return self._facts
+        return replace(self._facts, reasons=self.reasoning is not None, bounds_thinking=self.bounds_thinking)
 
     @property
     def load(self) -> EngineLoad:
@@ -77,6 +82,11 @@ class ScriptedEngine(Engine):
         self, tools: Sequence[Mapping[str, Any]], n: int, *, parallel: bool, stream: bool
     ) -> CallPlan:
         raise NotImplementedError("the scripted engine has no tool parser")
+
+    def thinkings(
+        self, token_ids: Sequence[int], n: int, template_kwargs: Mapping[str, Any]
+    ) -> Sequence[Thinking]:
+        return self.reasoning.thinkings(token_ids, n, template_kwargs) if self.reasoning else ()
 
     async def generate(self, work: Work) -> Generation:
         self.check()

@@ -23,6 +23,7 @@ class Usage:
     prompt_tokens: int
     completion_tokens: int
     cached_tokens: int
+    reasoning_tokens: int | None = None  # of the completion; None where thinking cannot be told from answer
 
 
 class Answer(Sink):
@@ -93,6 +94,7 @@ class Answer(Sink):
         if self._sink is not None:
             if self.reading is not None:
                 self.reading.read(delta)
+                self.record.reasoning_tokens += delta.reasoning_tokens
             if self._readers:
                 self._readers[delta.index].read(delta)
             self._sink.put(delta)
@@ -118,7 +120,9 @@ class Answer(Sink):
     @property
     def usage(self) -> Usage:
         """What has been used so far; final once the answer is complete."""
-        return Usage(self.budget.prompt_tokens, self.record.output_tokens, self.record.cached_tokens)
+        record = self.record
+        thought = record.reasoning_tokens if record.reasons else None
+        return Usage(self.budget.prompt_tokens, record.output_tokens, record.cached_tokens, thought)
 
     def close(self) -> None:
         """Give back what the answer holds; ends the generation if it still runs. Never waits."""

@@ -2,21 +2,78 @@
 
 from __future__ import annotations
 
-from service.chat.spelling import Alphabet, Speller
-from service.engine.protocol import Delta
+from collections.abc import Sequence
+
+from service.chat.spelling import Alphabet, Spelled, Speller
+from service.engine.protocol import Delta, Thinking, TokenLogprob
 
 
 class Reading:
-    """Rewrites deltas so that text and logprobs of each belong together; for answers that need it."""
+    """Rewrites deltas so that text and logprobs of each belong together, and thinking is told from answer.
 
-    def __init__(self, alphabet: Alphabet, n: int) -> None:
+    `thinkings` are by choice, or none. `unseen` are tokens that only a parser had to see.
+    """
+
+    def __init__(
+        self,
+        alphabet: Alphabet,
+        n: int,
+        thinkings: Sequence[Thinking] = (),
+        unseen: frozenset[int] = frozenset(),
+    ) -> None:
         self.alphabet = alphabet
         self._spellers = [Speller(alphabet) for _ in range(n)]
+        self._thinkings = thinkings
+        self._unseen = unseen
+        self._kept: list[list[TokenLogprob]] = [[] for _ in range(n)]
 
     def read(self, delta: Delta) -> None:
         """Leave in `delta` what its reader gets now; what has no text yet comes with a later one."""
         tokens = self._spellers[delta.index].take(delta)
-        delta.text = "".join([token.text for token in tokens])
-        delta.logprobs = [
-            token.logprob._replace(spelled=token.spelled) for token in tokens if token.logprob is not None
-        ]
+        if self._thinkings:
+            answered = self._thought(delta, self._thinkings[delta.index], tokens)
+        else:
+            delta.text, answered = "".join([token.text for token in tokens]), tokens
+        delta.logprobs = _told(answered)
+        if delta.logprobs or delta.reasoning_logprobs or self._kept[delta.index]:
+            self._keep(delta)
+
+    def _keep(self, delta: Delta) -> None:
+        """What is told of a mark, which nobody sees, comes with the next text."""
+        kept = self._kept[delta.index]
+        delta.reasoning_logprobs = [*kept, *delta.reasoning_logprobs]
+        kept.clear()
+        if not (delta.text or delta.reasoning or delta.finish):
+            kept += delta.reasoning_logprobs
+            delta.reasoning_logprobs = ()
+
+    def _thought(self, delta: Delta, thinking: Thinking, tokens: Sequence[Spelled]) -> Sequence[Spelled]:
+        """Sort text into thinking and answer; gives the tokens of the answer."""
+        thoughts: list[str] = []
+        answers: list[str] = []
+        start = 0  # of the answer among the tokens
+        for token in tokens:
+            if thinking.ended:
+                if token.token_id in self._unseen:
+                    token.spelled = b""
+                else:
+                    answers.append(token.text)
+                continue
+            thought, answer = thinking.read(token.text, token.token_id)
+            thoughts.append(thought)
+            answers.append(answer)
+            if thought or (not answer and thinking.thinks) or thinking.ended and not answer:
+                start += 1
+                delta.reasoning_tokens += 1
+        if delta.finish is not None:
+            thought, answer = thinking.finish()
+            thoughts.append(thought)
+            answers.append(answer)
+        delta.reasoning, delta.text = "".join(thoughts), "".join(answers)
+        delta.token_ids = [token.token_id for token in tokens[start:]]
+        delta.reasoning_logprobs = _told(tokens[:start])
+        return tokens[start:]
+
+
+def _told(tokens: Sequence[Spelled]) -> list[TokenLogprob]:
+    return [token.logprob._replace(spelled=token.spelled) for token in tokens if token.logprob is not None]

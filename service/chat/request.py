@@ -31,6 +31,7 @@ def _as_list(value: object) -> object:
 Count = Annotated[int, Field(ge=1, le=INT64_MAX)]
 TokenId = Annotated[int, Field(ge=-INT64_MAX, le=INT64_MAX)]  # the model's vocabulary decides later
 TokenIds = Annotated[list[TokenId], Field(max_length=MAX_TOKEN_IDS)]
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 StopString = Annotated[str, Field(min_length=1, max_length=MAX_STOP_LENGTH)]
 Word = Annotated[str, Field(min_length=1, max_length=MAX_STOP_LENGTH)]
 
@@ -94,6 +95,8 @@ class ChatRequest(BaseModel):
         | None
     ) = None
 
+    reasoning_effort: Effort | None = None
+    thinking_token_budget: Annotated[int, Field(ge=0, le=INT64_MAX)] | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
 
@@ -180,10 +183,8 @@ UNHONOURED: Mapping[str, tuple[object, ...]] = {
     "modalities": (None, ["text"]),
     "prediction": (None,),
     "prompt_logprobs": (None,),
-    "reasoning_effort": (None, "none"),
     "service_tier": (None, "auto", "default"),
     "store": (None, False),
-    "thinking_token_budget": (None,),
     "use_beam_search": (None, False),
     "verbosity": (None, "medium"),
     "web_search_options": (None,),

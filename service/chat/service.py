@@ -22,6 +22,7 @@ from service.budget.plan import Budget
 from service.chat.answer import Answer
 from service.chat.caller import Caller
 from service.chat.demands import call_plan
+from service.chat.effort import check_thinking, template_arguments
 from service.chat.explain import Explanation, Outlook
 from service.chat.holding import Holding
 from service.chat.life import Life
@@ -100,6 +101,7 @@ class Chat:
         """
         record = observation.record
         record.stream, record.n = bool(request.stream), request.n or 1
+        record.reasons = self._engine.facts.reasons
         self._life.enter()
         holding = Holding(self._life.leave, visit)
         try:
@@ -128,7 +130,7 @@ class Chat:
             caller.deadline_s,
             None if known is None else known.replies,
             plan.readers,
-            self._reading(work),
+            self._reading(request, work),
         )
         self._answers.add(answer)
         holding.at_close(lambda: self._answers.discard(answer))
@@ -201,7 +203,7 @@ class Chat:
             default_output_tokens=self._settings.default_output_tokens,
             kv_capacity_tokens=facts.kv_capacity_tokens,
         )
-        options = _options(request, tenant)
+        options = self._options(request, tenant)
         ask = Ask(request.wanted_output_tokens, request.n or 1, request.output_field)
         most = limits.input.tokens
         return await fit(
@@ -214,7 +216,7 @@ class Chat:
         Raises:
             InvalidValue: it cannot be rendered.
         """
-        return await self._renderer.render(request.messages, _options(request, tenant))
+        return await self._renderer.render(request.messages, self._options(request, tenant))
 
     def model_card(self) -> dict[str, Any]:
         """The entry of the model in `/v1/models`."""
@@ -238,6 +240,7 @@ class Chat:
 
     def _check(self, request: ChatRequest, tenant: Tenant) -> None:
         self._check_model(request.model)
+        check_thinking(request, self._engine.facts)
         if request.priority is not None and request.priority != tenant.priority:
             tenant.require("priority")
 
@@ -265,13 +268,18 @@ class Chat:
             self._memory, request, prompt, budget, tenant=tenant, group=group, spelling=spelling
         )
 
-    def _reading(self, work: Work) -> Reading | None:
-        """What brings text and tokens together, where a request needs to know."""
-        if work.sampling.top_logprobs is None:
+    def _reading(self, request: ChatRequest, work: Work) -> Reading | None:
+        """What brings text and tokens together, where that has to be known."""
+        arguments = self._settings.template_kwargs | dict(request.chat_template_kwargs or {})
+        thinkings = (
+            self._engine.thinkings(work.token_ids, work.n, arguments) if self._engine.facts.reasons else ()
+        )
+        if work.sampling.top_logprobs is None and not thinkings:
             return None
         vocabulary = self._renderer.vocabulary
+        unwanted = frozenset[int]() if request.skip_special_tokens is False else vocabulary.special_ids
         hidden = vocabulary.special_ids if work.sampling.skip_special_tokens else frozenset[int]()
-        return Reading(Alphabet(vocabulary.bytes_by_id, hidden), work.n)
+        return Reading(Alphabet(vocabulary.bytes_by_id, hidden), work.n, thinkings, unwanted)
 
     def _work(
         self, request: ChatRequest, tenant: Tenant, prompt: Prompt, budget: Budget, plan: CallPlan
@@ -279,7 +287,7 @@ class Chat:
         facts = self._engine.facts
         n, most = request.n or 1, budget.max_output_tokens
         sampling = request.sampling(facts.sampling_defaults)
-        if not plan.skip_special_tokens:  # some models write calls with them
+        if not plan.skip_special_tokens or facts.reasons_in_special_tokens:  # some models mark calls by them
             sampling = replace(sampling, skip_special_tokens=False)
         check_sampling(sampling, n, most, facts.vocab_size)
         return Work(
@@ -294,18 +302,17 @@ class Chat:
             cache_salt=self._salt.of(tenant.cache_group),
         )
 
+    def _options(self, request: ChatRequest, tenant: Tenant) -> RenderOptions:
+        return RenderOptions(
+            add_generation_prompt=request.adds_generation_prompt,
+            continue_final_message=bool(request.continue_final_message),
+            template_kwargs=template_arguments(request, self._renderer.template_text),
+            tools=request.offered or None,
+            cache_group=tenant.cache_group,
+        )
+
 
 def _ticket(tenant: Tenant, work: Work, known: Recall | None, deadline_s: float | None = None) -> Ticket:
     cached = None if known is None else known.forecast_tokens
     load = Load(len(work.token_ids), work.max_output_tokens, work.n, cached)
     return Ticket(tenant.name, load, work.priority, deadline_s)
-
-
-def _options(request: ChatRequest, tenant: Tenant) -> RenderOptions:
-    return RenderOptions(
-        add_generation_prompt=request.adds_generation_prompt,
-        continue_final_message=bool(request.continue_final_message),
-        template_kwargs=request.chat_template_kwargs or {},
-        tools=request.offered or None,
-        cache_group=tenant.cache_group,
-    )

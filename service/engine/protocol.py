@@ -33,6 +33,9 @@ class EngineFacts:
     model_config: Mapping[str, Any] = field(default_factory=dict)  # the text model's, as transformers has it
     kv_dtype: str = "auto"  # of the KV cache, as it is really kept
     sampling_defaults: Mapping[str, float] = field(default_factory=dict)  # what the model's makers advise
+    reasons: bool = False  # it is known how the model writes what it thinks before it answers
+    bounds_thinking: bool = False  # it can be made to stop thinking after some tokens
+    reasons_in_special_tokens: bool = False  # which therefore have to be in its text
     tool_parser: str | None = None  # how the model writes tool calls of its own accord, if that is known
 
 
@@ -112,6 +115,9 @@ class Delta:
     clock: EngineClock | None = None  # with the first and last delta of a choice, and after a preemption
     calls: Sequence[CallDelta] = ()  # what a `CallReader` has found in the text
     logprobs: Sequence[TokenLogprob] = ()  # one for each token, where they were asked for
+    reasoning: str = ""  # what a `Thinking` has found in the text
+    reasoning_tokens: int = 0
+    reasoning_logprobs: Sequence[TokenLogprob] = ()
 
 
 class Sink(Protocol):
@@ -122,6 +128,22 @@ class Sink(Protocol):
 
     def fail(self, error: ServiceError) -> None:
         """The generation has failed; nothing follows."""
+
+
+class Thinking(Protocol):
+    """Tells what one choice thinks from what it answers, token by token."""
+
+    ended: bool  # whatever follows is answer
+
+    @property
+    def thinks(self) -> bool:
+        """Whether what has no text of its own now is a part of the thinking."""
+
+    def read(self, text: str, token_id: int) -> tuple[str, str]:
+        """Thought and answer that are now known, given the next token and its text."""
+
+    def finish(self) -> tuple[str, str]:
+        """Thought and answer that were held back, when nothing follows."""
 
 
 class CallReader(Protocol):
@@ -218,6 +240,14 @@ class Engine(Protocol):
         """How to read the calls that this model makes of its own accord; without `parallel`, at most one.
 
         Only for an engine whose facts name a tool parser.
+        """
+
+    def thinkings(
+        self, token_ids: Sequence[int], n: int, template_kwargs: Mapping[str, Any]
+    ) -> Sequence[Thinking]:
+        """How to read the thinking in each of n answers; none where there will be none to read.
+
+        `template_kwargs` are what the prompt was rendered with.
         """
 
     async def generate(self, work: Work) -> Generation:

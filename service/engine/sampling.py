@@ -34,6 +34,7 @@ class Sampling:
     bad_words: tuple[str, ...] = ()
     allowed_token_ids: tuple[int, ...] | None = None
     logit_bias: Mapping[int, float] = field(default_factory=dict)
+    thinking_token_budget: int | None = None  # tokens after which the model is made to answer
     top_logprobs: int | None = None  # likeliest tokens told at each place; None: no logprobs at all
 
 

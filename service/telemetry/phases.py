@@ -32,6 +32,7 @@ class Phases:
     total_ms: float
     tpot_ms: float  # 0 without decode steps
     decode_steps: int
+    reasoning_tokens: int  # of the output: thought before the answer, and seen by few
     computed_tokens: int
     cached_tokens: int
     preemptions: int
@@ -51,6 +52,7 @@ class Phases:
             "total_ms": _rounded(self.total_ms),
             "tpot_ms": _rounded(self.tpot_ms),
             "decode_steps": self.decode_steps,
+            "reasoning_tokens": self.reasoning_tokens,
             "computed_tokens": self.computed_tokens,
             "cached_tokens": self.cached_tokens,
             "preemptions": self.preemptions,
@@ -112,6 +114,7 @@ def derive(record: RequestRecord, times: Timeline) -> Phases:
         total_ms=1e3 * (times.end_s - times.received_s),
         tpot_ms=1e3 * sum(course.decode_s for course in begun) / steps if steps else 0.0,
         decode_steps=steps,
+        reasoning_tokens=record.reasoning_tokens,
         computed_tokens=max(0, prompt - record.cached_tokens),
         cached_tokens=record.cached_tokens,
         preemptions=sum(len(choice.preempted_s) for choice in record.choices),

@@ -74,7 +74,8 @@ class RequestRecord:
     miss: Miss | None = None  # why no more of it should be
     predicted_first_token_s: float | None = None  # from `received_s` on; None: unknown
     choices: list[ChoiceRecord] = field(default_factory=list)
-    reasoning_tokens: int = 0
+    reasons: bool = False  # thinking is told from answer, where there is any
+    reasoning_tokens: int = 0  # of the output, in all choices; its marks included
     error: ServiceError | None = None
     client_left: bool = False
 

@@ -183,6 +183,8 @@ def _answer_attributes(record: RequestRecord, phases: Phases) -> dict[str, Attri
 
 def _decode_attributes(record: RequestRecord, choice: ChoiceRecord, course: Course) -> dict[str, Attribute]:
     attributes: dict[str, Attribute] = {named.DECODE_STEPS: course.decode_steps}
+    if record.reasoning_tokens and record.n == 1:
+        attributes[named.THOUGHT_TOKENS] = record.reasoning_tokens
     if course.decode_steps:
         attributes[named.TPOT_MS] = 1e3 * course.decode_s / course.decode_steps
     if record.stream and record.longest_gap_s:

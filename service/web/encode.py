@@ -30,7 +30,10 @@ class ChunkEncoder:
         )
         self._tail = b',"usage":null}\n\n' if with_usage and not running_usage else b"}\n\n"
         self._running_usage = running_usage
-        self._quick = not running_usage and answer.reading is None
+        self._quick = not running_usage
+        self._thought = [
+            self._head + b'"choices":[{"index":%d,"delta":{"reasoning":' % i for i in range(answer.n)
+        ]
         self._text = [self._head + b'"choices":[{"index":%d,"delta":{"content":' % i for i in range(answer.n)]
         self._calls = [
             self._head + b'"choices":[{"index":%d,"delta":{"tool_calls":' % i for i in range(answer.n)
@@ -41,11 +44,17 @@ class ChunkEncoder:
     def chunk(self, delta: Delta) -> bytes:
         """The event for a delta; empty where it has nothing to show yet."""
         if delta.finish is None and delta.index in self._begun and self._quick:
+            if delta.logprobs or delta.reasoning_logprobs:
+                return self._rare_chunk(delta)
             if delta.calls:
-                if delta.text:
+                if delta.text or delta.reasoning:
                     return self._rare_chunk(delta)
                 pieces = orjson.dumps(call_pieces(delta))
                 return b"%b%b%b" % (self._calls[delta.index], pieces, self._rest)
+            if delta.reasoning:
+                if delta.text:
+                    return self._rare_chunk(delta)
+                return b"%b%b%b" % (self._thought[delta.index], orjson.dumps(delta.reasoning), self._rest)
             if not delta.text:
                 return b""
             return b"%b%b%b" % (self._text[delta.index], orjson.dumps(delta.text), self._rest)
@@ -53,20 +62,25 @@ class ChunkEncoder:
 
     def _rare_chunk(self, delta: Delta) -> bytes:
         """The first chunk of a choice brings the role, its last one the finish reason."""
-        if not (delta.text or delta.finish or delta.calls or delta.logprobs):
+        told = delta.logprobs or delta.reasoning_logprobs
+        if not (delta.text or delta.reasoning or delta.finish or delta.calls or told):
             return b""
         body: dict[str, Any] = {}
         if delta.index not in self._begun:
             self._begun.add(delta.index)
-            body = {"role": "assistant", "content": (delta.text or None) if delta.calls else delta.text}
+            body = {"role": "assistant"}
+            if not delta.reasoning or delta.text:
+                body["content"] = (delta.text or None) if delta.calls else delta.text
         elif delta.text:
             body = {"content": delta.text}
+        if delta.reasoning:
+            body["reasoning"] = delta.reasoning
         if delta.calls:
             body["tool_calls"] = call_pieces(delta)
         choice = {
             "index": delta.index,
             "delta": body,
-            "logprobs": _logprobs(self._answer, delta.logprobs),
+            "logprobs": _logprobs(self._answer, delta.logprobs, delta.reasoning_logprobs),
             "finish_reason": delta.finish,
         }
         tail = (
@@ -104,6 +118,11 @@ def usage_body(usage: Usage) -> dict[str, Any]:
         "completion_tokens": usage.completion_tokens,
         "total_tokens": usage.prompt_tokens + usage.completion_tokens,
         "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+        **(
+            {}
+            if usage.reasoning_tokens is None
+            else {"completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens}}
+        ),
     }
 
 
@@ -127,22 +146,28 @@ class Whole:
     """All that one choice has said."""
 
     texts: list[str] = field(default_factory=list)
+    thoughts: list[str] = field(default_factory=list)
     calls: list[CallDelta] = field(default_factory=list)
     logprobs: list[TokenLogprob] = field(default_factory=list)
+    reasoning_logprobs: list[TokenLogprob] = field(default_factory=list)
     finish: str | None = None
 
     def add(self, delta: Delta) -> None:
         """Take what a delta brings."""
         self.texts.append(delta.text)
+        self.thoughts.append(delta.reasoning)
+        self.reasoning_logprobs += delta.reasoning_logprobs
         self.calls += delta.calls
         self.logprobs += delta.logprobs
         if delta.finish is not None:
             self.finish = delta.finish
 
-    def message(self) -> dict[str, Any]:
+    def message(self, *, reasons: bool) -> dict[str, Any]:
         """The message of the choice, its tool calls put together."""
         text = "".join(self.texts)
         said: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None}
+        if reasons:
+            said["reasoning"] = "".join(self.thoughts) or None
         if not self.calls:
             return said
         calls: dict[int, dict[str, Any]] = {}
@@ -164,8 +189,8 @@ def whole_body(answer: Answer, choices: Sequence[Whole], phases: Phases) -> dict
         "choices": [
             {
                 "index": index,
-                "message": choice.message(),
-                "logprobs": _logprobs(answer, choice.logprobs),
+                "message": choice.message(reasons=answer.record.reasons),
+                "logprobs": _logprobs(answer, choice.logprobs, choice.reasoning_logprobs),
                 "finish_reason": choice.finish,
             }
             for index, choice in enumerate(choices)
@@ -176,5 +201,9 @@ def whole_body(answer: Answer, choices: Sequence[Whole], phases: Phases) -> dict
     }
 
 
-def _logprobs(answer: Answer, tokens: Sequence[TokenLogprob]) -> dict[str, Any] | None:
-    return logprobs_body(answer.reading.alphabet, tokens) if tokens and answer.reading is not None else None
+def _logprobs(
+    answer: Answer, tokens: Sequence[TokenLogprob], thought: Sequence[TokenLogprob]
+) -> dict[str, Any] | None:
+    if answer.reading is None or not (tokens or thought):
+        return None
+    return logprobs_body(answer.reading.alphabet, tokens, thought)

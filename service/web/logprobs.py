@@ -9,13 +9,19 @@ from service.chat.spelling import Alphabet
 from service.engine.protocol import TokenLogprob
 
 
-def logprobs_body(alphabet: Alphabet, tokens: Sequence[TokenLogprob]) -> dict[str, Any]:
+def logprobs_body(
+    alphabet: Alphabet, tokens: Sequence[TokenLogprob], thought: Sequence[TokenLogprob] = ()
+) -> dict[str, Any]:
     """The object `logprobs` of a choice.
 
     `bytes` of a token are those it put into the text, so that joined they are the text: none for a
-    token that is left out of it. A token that is only a part of a character reads as U+FFFD.
+    token that is left out of it. A token that is only a part of a character reads as U+FFFD. Beside
+    OpenAI's lists, `reasoning` has the tokens of the thinking.
     """
-    return {"content": [_entry(alphabet, token) for token in tokens], "refusal": None}
+    body: dict[str, Any] = {"content": [_entry(alphabet, token) for token in tokens], "refusal": None}
+    if thought:
+        body["reasoning"] = [_entry(alphabet, token) for token in thought]
+    return body
 
 
 def _entry(alphabet: Alphabet, token: TokenLogprob) -> dict[str, Any]:

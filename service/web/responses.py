@@ -65,7 +65,7 @@ class EventStream(Response, Sink):
 
     def put(self, delta: Delta) -> None:
         self._quiet = False
-        if self._before_content and (delta.text or delta.calls):
+        if self._before_content and (delta.text or delta.calls or delta.reasoning):
             self._before_content = False
             self._answer.record.first_content_s = time.monotonic()
         chunk = self._encoder.chunk(delta)

@@ -155,7 +155,8 @@ def test_the_last_chunk_carries_phases_before_the_request_is_over() -> None:
 
 def test_the_report_has_the_names_of_the_contract_in_order() -> None:
     names = ["render", "admission", "queue", "prefill", "decode", "ttft", "total", "tpot"]
-    rest = ["decode_steps", "computed_tokens", "cached_tokens", "preemptions", "bound_by", "cache"]
+    rest = ["decode_steps", "reasoning_tokens", "computed_tokens", "cached_tokens", "preemptions"]
+    rest += ["bound_by", "cache"]
     assert list(of(answered()).report()) == [f"{name}_ms" for name in names] + rest
 
 

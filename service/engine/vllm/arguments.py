@@ -15,6 +15,7 @@ from vllm.version import __version__ as vllm_version
 from service.engine.memory import folder_weights_bytes, free_bytes, kv_cache_bytes
 from service.engine.protocol import EngineFacts, EngineStartError
 from service.engine.vllm.grammars import BACKEND
+from service.engine.vllm.reasoning import ReasoningParser
 from service.errors import shown
 from service.settings import nearest
 
@@ -58,7 +59,7 @@ def _structured(given: Mapping[str, Any]) -> dict[str, Any]:
     return {**given, **fixed}
 
 
-def facts_of(llm: AsyncLLM, tool_parser: str | None) -> EngineFacts:
+def facts_of(llm: AsyncLLM, tool_parser: str | None, reasoning: ReasoningParser | None) -> EngineFacts:
     """What is known of a started engine."""
     config = llm.vllm_config
     advised = config.model_config.get_diff_sampling_param()
@@ -74,6 +75,9 @@ def facts_of(llm: AsyncLLM, tool_parser: str | None) -> EngineFacts:
         kv_dtype=_kv_dtype(llm),
         sampling_defaults={name: value for name, value in advised.items() if name in ADVISED},
         tool_parser=tool_parser,
+        reasons=reasoning is not None,
+        reasons_in_special_tokens=reasoning is not None and not reasoning.hides_special_tokens,
+        bounds_thinking=config.reasoning_config is not None and config.reasoning_config.enabled,
     )
 
 

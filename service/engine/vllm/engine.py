@@ -26,6 +26,7 @@ from service.engine.protocol import (
     EngineStartError,
     Generation,
     Sink,
+    Thinking,
     Work,
 )
 from service.engine.sampling import Sampling
@@ -34,6 +35,7 @@ from service.engine.vllm.generation import VllmGeneration
 from service.engine.vllm.grammars import Grammars
 from service.engine.vllm.load import LoadKeeper
 from service.engine.vllm.params import sampling_params
+from service.engine.vllm.reasoning import ReasoningParser, check_reasoning_parser
 from service.engine.vllm.tool_parser import ToolParser
 from service.engine.vllm.translate import translate
 from service.errors import EngineUnavailable, ServiceError
@@ -51,9 +53,17 @@ class VllmEngine:
         max_model_len: int | None = None,
         *,
         tool_parser: str | None = None,
+        reasoning_parser: str | None = None,
         trial: Limits | None = None,
     ) -> None:
+        if (
+            reasoning_parser is not None
+        ):  # the engine itself uses it to bound thinking, and to hold back grammars
+            check_reasoning_parser(reasoning_parser)
+            args = {"reasoning_parser": reasoning_parser, **args}
         self._args = engine_args(model, args, max_model_len)
+        self._reasoning_parser_name = reasoning_parser
+        self._reasoning_parser: ReasoningParser | None = None
         self._tool_parser_name = tool_parser
         self._tool_parser: ToolParser | None = None
         self._loaded = asyncio.Event()
@@ -105,7 +115,9 @@ class VllmEngine:
                 stat_loggers=[self._load],
             )
             self._llm = llm
-            self._facts = facts_of(llm, self._tool_parser_name)
+            if self._reasoning_parser_name is not None:
+                self._reasoning_parser = ReasoningParser(self._reasoning_parser_name, llm.get_tokenizer())
+            self._facts = facts_of(llm, self._tool_parser_name, self._reasoning_parser)
             if self._tool_parser_name is not None:
                 self._tool_parser = ToolParser(self._tool_parser_name, llm.get_tokenizer())
             # To check grammars vLLM would compile them on the event loop; `check_constraint` does better.
@@ -130,6 +142,13 @@ class VllmEngine:
     ) -> CallPlan:
         assert self._tool_parser is not None
         return self._tool_parser.plan(tools, n, parallel=parallel, stream=stream)
+
+    def thinkings(
+        self, token_ids: Sequence[int], n: int, template_kwargs: Mapping[str, Any]
+    ) -> Sequence[Thinking]:
+        if self._reasoning_parser is None:
+            return ()
+        return self._reasoning_parser.thinkings(token_ids, n, template_kwargs)
 
     async def generate(self, work: Work) -> Generation:
         self.check()

@@ -40,6 +40,7 @@ def sampling_params(work: Work) -> SamplingParams:
             allowed_token_ids=None if s.allowed_token_ids is None else list(s.allowed_token_ids),
             logit_bias=dict(s.logit_bias) or None,
             structured_outputs=None if work.constraint is None else structured_outputs(work.constraint),
+            thinking_token_budget=s.thinking_token_budget,
             logprobs=s.top_logprobs,
             flat_logprobs=True,
             output_kind=RequestOutputKind.DELTA,
