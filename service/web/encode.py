@@ -162,7 +162,7 @@ class Whole:
         if delta.finish is not None:
             self.finish = delta.finish
 
-    def message(self, *, reasons: bool) -> dict[str, Any]:
+    def message(self, *, reasons: bool = False) -> dict[str, Any]:
         """The message of the choice, its tool calls put together."""
         text = "".join(self.texts)
         said: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None}
