@@ -141,9 +141,13 @@ def rows(
     late: Sequence[tuple[float, float]] = (),
 ) -> list[Row]:
     """One row for each step that has samples. `late`: Unix seconds, and how late the generator was then."""
+    parts = list(dict.fromkeys(step.part for step in steps))
+    ordered = sorted(
+        steps, key=lambda step: (parts.index(step.part), step.part == "rate" and step.rate_per_s)
+    )
     return [
         _row(step, mine, good, late)
-        for step in steps
+        for step in ordered
         if (mine := [sample for sample in samples if sample.step == step.number])
     ]
 
