@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 import orjson
@@ -99,3 +100,13 @@ def refusal_sentence(body: bytes) -> str:
     except orjson.JSONDecodeError:
         return body[:200].decode(errors="replace")
     return _sentence(parsed.get("error", parsed) if isinstance(parsed, dict) else parsed)
+
+
+def seconds_of(retry_after: str, now_unix_s: float) -> float | None:
+    """What a `Retry-After` header asks for, in seconds or as a date; None where it says neither."""
+    if retry_after.isdecimal():
+        return float(retry_after)
+    try:
+        return max(0.0, parsedate_to_datetime(retry_after).timestamp() - now_unix_s)
+    except ValueError:
+        return None

@@ -12,9 +12,9 @@ from geventhttpclient.client import HTTPClientPool
 from geventhttpclient.response import HTTPConnectionClosed, HTTPParseError
 from locust.contrib.fasthttp import FastHttpSession, ResponseContextManager
 
-from loadtests.answer import Answer, refusal_sentence
+from loadtests.answer import Answer, refusal_sentence, seconds_of
 from loadtests.plan import Plan
-from loadtests.sample import REFUSALS, Outcome, Sample
+from loadtests.sample import Outcome, Sample
 from loadtests.sse import EventReader
 from loadtests.workloads import Ask
 
@@ -122,7 +122,7 @@ def _read_refusal(response: ResponseContextManager, sample: Sample) -> None:
         return
     sample.error = refusal_sentence(bytes(response.content or b""))
     told = str(response.headers.get("retry-after", "")) if response.headers else ""
-    sample.retry_after_s = float(told) if told.isdecimal() else None
+    sample.retry_after_s = seconds_of(told, time.time())
 
 
 def _fill(sample: Sample, answer: Answer, zero: float) -> None:
@@ -140,7 +140,7 @@ def _judged(sample: Sample, answer: Answer) -> Outcome:
     """How a request ended that neither ran out of time nor was left."""
     if sample.status == 0:
         return "no_connection"
-    if sample.status in REFUSALS:
+    if sample.status == 429 or (sample.status == 503 and sample.retry_after_s is not None):
         return "refused"
     if sample.status != 200:
         return "http_error"

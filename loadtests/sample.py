@@ -23,7 +23,6 @@ OUTCOMES: tuple[Outcome, ...] = (
     "timeout",
 )
 FAILURES: frozenset[Outcome] = frozenset(OUTCOMES) - {"ok", "refused", "left"}
-REFUSALS = frozenset({429, 503})
 
 
 @dataclass(slots=True)

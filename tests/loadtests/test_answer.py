@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import orjson
 
-from loadtests.answer import Answer
+from loadtests.answer import Answer, seconds_of
 
 
 def said(**delta: object) -> dict[str, object]:
@@ -72,3 +72,11 @@ def test_a_whole_body_says_all_at_once() -> None:
     choice = {"index": 0, "message": {"content": "Hi there"}, "finish_reason": "stop"}
     answer.take_whole(orjson.dumps({"choices": [choice], "usage": {"completion_tokens": 2}}), 5.0)
     assert (answer.said_at, answer.tokens, answer.whole) == ([5.0], 2, True)
+
+
+def test_a_server_may_name_a_date_to_come_back() -> None:
+    assert seconds_of("7", 0.0) == 7
+    assert seconds_of("Thu, 01 Jan 1970 00:01:40 GMT", 40.0) == 60
+    assert seconds_of("Thu, 01 Jan 1970 00:01:40 GMT", 500.0) == 0
+    assert seconds_of("soon", 0.0) is None
+    assert seconds_of("", 0.0) is None

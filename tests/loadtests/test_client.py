@@ -106,6 +106,11 @@ async def _draining(reply: Reply) -> None:
     await reply.raw(b'{"error": {"message": "It is going down"}}')
 
 
+async def _down(reply: Reply) -> None:
+    await reply.head(b"503 Service Unavailable", b"text/html")
+    await reply.raw(b"<h1>No upstream</h1>")
+
+
 async def _broken(reply: Reply) -> None:
     await reply.head(b"500 Internal Server Error", b"text/plain")
     await reply.raw(b"oops")
@@ -149,6 +154,7 @@ SCRIPTS = {
     "ended early": _ended_early,
     "full": _full,
     "draining": _draining,
+    "down": _down,
     "broken": _broken,
     "nothing said": _nothing_said,
     "hangs up": _hangs_up,
@@ -197,6 +203,7 @@ def ends(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Sample]:
         ("ended early", "cut"),
         ("full", "refused"),
         ("draining", "refused"),
+        ("down", "http_error"),
         ("broken", "http_error"),
         ("silent", "timeout"),
         ("nothing said", "empty"),
