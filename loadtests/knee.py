@@ -12,6 +12,7 @@ from loadtests.summary import Row
 
 DRAWS = 2000
 SEED = 1
+STRETCHES = 10
 LOW, HIGH = 0.025, 0.975
 
 Floats = npt.NDArray[np.float64]
@@ -33,8 +34,8 @@ def find(rows: Sequence[Row], hold_share: float) -> Knee | None:
     """From the steps of the open loop; None when there are none.
 
     The share of good answers is made to fall with the rate (pooling neighbours that contradict it), and the
-    knee is where it crosses `hold_share`, by a straight line between two steps. The interval comes from a
-    parametric bootstrap: each step's good answers are drawn anew as often as there were requests.
+    knee is where it crosses `hold_share`, by a straight line between two steps. The interval comes from
+    shares that are drawn anew, as they could have come out by chance.
     """
     steps = sorted((row for row in rows if row.step.part == "rate"), key=lambda row: row.step.rate_per_s)
     if not steps:
@@ -43,18 +44,34 @@ def find(rows: Sequence[Row], hold_share: float) -> Knee | None:
     counts = np.array([len(row.samples) for row in steps])
     good = np.array([row.good for row in steps])
     rate = _crossing(rates, good / counts, counts, hold_share)
-    drawn = _drawn(rates, good, counts, hold_share)
+    drawn = _drawn(steps, rates, counts, hold_share)
     held = bool(_falling(good / counts, counts)[-1] >= hold_share)
     after = next((row for row, r in zip(steps, rates, strict=True) if r > rate), steps[-1])
     low, high = np.quantile(drawn, [LOW, HIGH])
     return Knee(rate, min(float(low), rate), max(float(high), rate), held, after)
 
 
-def _drawn(rates: Floats, good: npt.NDArray[np.int64], counts: npt.NDArray[np.int64], hold: float) -> Floats:
+def _drawn(steps: Sequence[Row], rates: Floats, counts: npt.NDArray[np.int64], hold: float) -> Floats:
+    """The crossing, for shares as they could have come out: Jeffreys' posterior, so that ten of ten is no
+    certainty, of as many requests as are worth anything when bad answers come in groups.
+    """
     source = np.random.default_rng(SEED)
-    likely = (good + 0.5) / (counts + 1.0)  # Jeffreys: ten of ten is no certainty
-    draws = source.binomial(counts, likely, size=(DRAWS, len(rates)))
-    return np.array([_crossing(rates, draw / counts, counts, hold) for draw in draws])
+    worth = counts / np.array([_grouping(row) for row in steps])
+    shares = np.array([row.good for row in steps]) / counts
+    draws = source.beta(shares * worth + 0.5, (1 - shares) * worth + 0.5, size=(DRAWS, len(steps)))
+    return np.array([_crossing(rates, draw, counts, hold) for draw in draws])
+
+
+def _grouping(row: Row) -> float:
+    """By how much the share of good answers varies more from one stretch of the step to the next than if
+    each were decided alone: Pearson's chi-squared over its degrees of freedom, at least 1.
+    """
+    share = row.good / len(row.samples)
+    stretches = [part for part in np.array_split(np.array(row.verdicts, float), STRETCHES) if part.size]
+    if not 0 < share < 1 or len(stretches) < 2:
+        return 1.0
+    apart = [(part.mean() - share) ** 2 * part.size / (share * (1 - share)) for part in stretches]
+    return max(1.0, float(np.sum(apart)) / (len(stretches) - 1))
 
 
 def _crossing(rates: Floats, shares: Floats, counts: npt.NDArray[np.int64], hold: float) -> float:

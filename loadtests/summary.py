@@ -38,10 +38,15 @@ class Row:
 
     step: Step
     samples: Sequence[Sample]
-    good: int
+    verdicts: Sequence[bool]  # whether each was answered well
     sent: int  # all, with those of the settling
     failed: int  # of all
     late_ms: float | None  # how late the load generator itself was, at most
+
+    @property
+    def good(self) -> int:
+        """How many were answered well."""
+        return sum(self.verdicts)
 
     @property
     def name(self) -> str:
@@ -159,4 +164,4 @@ def _row(
     begin, end = settled[0].intended_unix_s, max(sample.end_unix_s for sample in settled)
     lateness = [ms for unix_s, ms in late if begin <= unix_s <= end + 1]
     failed = sum(sample.failed for sample in mine)
-    return Row(step, settled, sum(map(good, settled)), len(mine), failed, max(lateness, default=None))
+    return Row(step, settled, list(map(good, settled)), len(mine), failed, max(lateness, default=None))

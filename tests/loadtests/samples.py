@@ -41,5 +41,13 @@ def row(samples: Sequence[Sample], *, part: str = "rate", rate: float = 1.0, use
 
 def held(rate: float, good: int, of: int) -> Row:
     """A step of the open loop, with so many good answers of so many."""
-    kept = [sample(at_s=n / of * 20) for n in range(good)]
-    return row([*kept, *(sample(outcome="refused", at_s=n / of * 20) for n in range(of - good))], rate=rate)
+    answered = [(n + 1) * good // of > n * good // of for n in range(of)]  # evenly spread
+    return row(ended(answered), rate=rate)
+
+
+def ended(answered: Sequence[bool]) -> list[Sample]:
+    """Answered or refused, one after the other."""
+    return [
+        sample(outcome="ok" if well else "refused", at_s=n / len(answered) * 20)
+        for n, well in enumerate(answered)
+    ]

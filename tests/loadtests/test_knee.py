@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from loadtests.knee import find
 from loadtests.sweep import NEAR, Sweep
-from tests.loadtests.samples import held, row, sample
+from tests.loadtests.samples import ended, held, row, sample
 
 
 def test_the_knee_is_where_the_share_of_good_answers_crosses() -> None:
@@ -23,6 +23,14 @@ def test_more_requests_make_it_surer() -> None:
     few, many = (find([held(1, n, n), held(2, n, n), held(4, int(n * 0.8), n)], 0.9) for n in (10, 1000))
     assert few is not None and many is not None
     assert many.high - many.low < (few.high - few.low) / 2
+
+
+def test_bad_answers_that_come_together_make_it_less_sure() -> None:
+    apart = find([held(1, 100, 100), held(4, 80, 100)], 0.9)
+    together = find([held(1, 100, 100), row(ended([True] * 80 + [False] * 20), rate=4)], 0.9)
+    assert apart is not None and together is not None
+    assert together.rate == apart.rate
+    assert together.high - together.low > 1.5 * (apart.high - apart.low)
 
 
 def test_a_knee_beyond_what_was_tried_is_told_as_such() -> None:
