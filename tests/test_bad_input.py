@@ -210,6 +210,22 @@ def test_a_number_that_is_not_finite_is_named(client: httpx.Client, field: str, 
     refused(client.post(CHAT, content=raw, headers=JSON), 400, "invalid_value", field)
 
 
+def test_of_repeated_keys_the_last_counts_and_the_order_of_the_others_does_not_matter(
+    client: httpx.Client,
+) -> None:
+    raw = (
+        b'{"max_tokens": 4, "max_tokens": 0, "messages": [{"role": "user", "content": "x", "role": "user"}]}'
+    )
+    refused(client.post(CHAT, content=raw, headers=JSON), 400, "invalid_value", "max_tokens")
+    raw = b'{"stream": true, "stream": "no", "messages": [{"role": "user", "content": "x"}]}'
+    refused(client.post(CHAT, content=raw, headers=JSON), 400, "invalid_value", "stream")
+
+
+def test_a_byte_order_mark_is_no_json(client: httpx.Client) -> None:
+    raw = b"\xef\xbb\xbf" + json.dumps(body()).encode()
+    refused(client.post(CHAT, content=raw, headers=JSON), 400, "invalid_json")
+
+
 def test_an_integer_of_four_hundred_digits_is_named(client: httpx.Client) -> None:
     raw = b'{"max_tokens": 1%s, "messages": [{"role": "user", "content": "x"}]}' % (b"0" * 400)
     response = client.post(CHAT, content=raw, headers=JSON)
