@@ -37,6 +37,12 @@ async def _answers(reply: Reply) -> None:
         await reply.end()
 
 
+def test_what_runs_outside_locust_never_meets_gevent() -> None:
+    """It patches the standard library of the process that imports it, and would patch that of these tests."""
+    code = "import sys, loadtests.__main__; sys.exit('gevent' in sys.modules or 'locust' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
 def test_help_names_every_scenario_and_workload() -> None:
     said = loadtests("--help").stdout
     assert all(name in said for name in [*SCENARIOS, *PRESETS])
