@@ -101,11 +101,11 @@ class Chat:
         """
         record = observation.record
         record.stream, record.n = bool(request.stream), request.n or 1
-        record.reasons = self._engine.facts.reasons
         self._life.enter()
         holding = Holding(self._life.leave, visit)
         try:
             self._check(request, caller.tenant)
+            record.reasons = self._engine.facts.reasons
             plan = await self._plan(request)
             prompt, record.budget = budgeted = await self.fit(request, caller.tenant)
             work = self._work(request, caller.tenant, *budgeted, plan)
