@@ -155,6 +155,19 @@ def test_requests_in_one_go_are_answered_in_turn(server: Running) -> None:
     assert [first.status, second.status, third.status] == [200, 404, 200]
 
 
+def test_a_request_whose_body_is_still_coming_waits_for_its_turn(
+    server: Running, engine: ScriptedEngine
+) -> None:
+    engine.script("one ", 0.3, "two")
+    second = whole().replace(b"Host: t\r\n", b"Host: t\r\nConnection: close\r\n")
+    with connect(server) as wire:
+        wire.sendall(whole() + second[:-20])
+        received = wire.recv(65_536)
+        wire.sendall(second[-20:])
+        first, last = replies(received + to_the_end(wire))
+    assert first.status == last.status == 200
+
+
 @pytest.mark.parametrize(
     "after",
     [b"\x16\x03\x01 no HTTP\r\n\r\n", b"GET / HTTP/1.1\r\nX: " + b"x" * 40 * MOST_HEAD_BYTES],

@@ -91,7 +91,8 @@ class Connection(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        if self.cycle.more_body:  # refused before it was read: what is still to come has no reader
+        cycle = self.cycle  # the newest: of a row of requests it may be one whose turn has yet to come
+        if cycle.response_complete and cycle.more_body:  # refused unread: what is still to come has no reader
             self.transport.close()
 
     def pause_writing(self) -> None:
