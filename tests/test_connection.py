@@ -236,3 +236,18 @@ def test_every_answer_forbids_guessing_and_running(client: httpx.Client) -> None
         assert headers["x-content-type-options"] == "nosniff" and headers["referrer-policy"] == "no-referrer"
         assert headers["content-security-policy"].startswith("default-src 'none'")
         assert headers["x-request-id"] and "server" not in headers
+
+
+def test_an_error_nobody_expected_has_its_request_id_in_answer_and_log_and_keeps_its_words_to_the_log(
+    client: httpx.Client, engine: ScriptedEngine, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine.refusal = RuntimeError("a secret of the inside")  # type: ignore[assignment]
+    try:
+        response = client.post(CHAT, json=body(), headers={"x-request-id": "mine"})
+    finally:
+        engine.refusal = None
+    assert response.status_code == 500 and response.json()["error"]["code"] == "internal_error"
+    assert response.headers["x-request-id"] == "mine" and "secret" not in response.text
+    assert response.headers["x-content-type-options"] == "nosniff"
+    (logged,) = [record for record in caplog.records if record.exc_info]
+    assert "mine" in logged.getMessage() and "a secret of the inside" in str(logged.exc_info)
