@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from playwright.sync_api import Browser, Locator, Page, sync_playwright
+from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
 from tests.system import program
 
@@ -22,6 +22,7 @@ STATUS_NOTE = "Failed to load resource"
 def chromium() -> Iterator[Browser]:
     """Debian's chromium, driven by playwright, which brings none of its own."""
     path = program("chromium", package="chromium")
+    expect.set_options(timeout=15_000)  # a shared machine may be slow at any moment
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path)
         yield browser
