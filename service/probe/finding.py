@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import median_low
 from typing import Literal
 
 from service.probe.stream import Answer
@@ -30,7 +30,7 @@ class Spread:
     @classmethod
     def of(cls, values: Sequence[float]) -> Spread:
         """Of at least one value."""
-        return cls(median(values), min(values), max(values))
+        return cls(median_low(values), min(values), max(values))
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Finding:
 
 def find(url: str, model: str, answers: Sequence[Answer], notes: Sequence[str]) -> Finding:
     """The finding of one or more answers."""
-    typical = sorted(answers, key=lambda answer: answer.total_ms)[len(answers) // 2]
+    typical = sorted(answers, key=lambda answer: answer.total_ms)[(len(answers) - 1) // 2]
     parts = divided(typical)
     usage = typical.usage or {}
     details = usage.get("prompt_tokens_details") or {}

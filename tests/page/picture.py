@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from typing import Literal
 
-from PIL import Image
 from playwright.sync_api import Browser, expect
 
 from tests.page.browser import Visit, chromium, visit
@@ -15,7 +13,6 @@ from tests.real.conftest import serving
 PICTURES = Path(__file__).parents[2] / "grafana" / "pictures"
 SIZE = {"width": 1180, "height": 940}
 PHONE = {"width": 390, "height": 844}
-COLOURS = 128
 
 
 def main() -> None:
@@ -58,9 +55,7 @@ def _asked(seen: Visit) -> None:
 
 
 def _save(seen: Visit, name: str) -> None:
-    """Few colours make a small file and look the same."""
-    shot = Image.open(io.BytesIO(seen.page.screenshot()))
-    shot.convert("RGB").quantize(COLOURS).save(PICTURES / f"{name}.png", optimize=True)
+    seen.page.screenshot(path=PICTURES / f"{name}.png")
 
 
 if __name__ == "__main__":

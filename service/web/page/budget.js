@@ -119,7 +119,8 @@ function reuse({ cache, prompt_tokens: prompt }) {
   if (!cache) return [];
   const lines = [`${count(cache.forecast_tokens)} of ${count(prompt)} prompt tokens should be cached.`];
   const { miss, advice } = cache;
-  if (miss) lines.push(`The match ends at token ${count(miss.index)}, ${miss.cause}${found(miss)}. ${advice}`);
+  if (miss?.cause === "block boundary") lines.push(advice);
+  else if (miss) lines.push(`The match ends at token ${count(miss.index)}, ${miss.cause}${found(miss)}. ${advice}`);
   return lines;
 }
 

@@ -108,7 +108,7 @@ function figures(phases, usage, budget, seen) {
 
 /** `cache` says why the match with earlier prompts ended, where anything is remembered. */
 function cacheWords({ cached_tokens: cached, preemptions, cache }) {
-  const broken = cache?.miss ? `, then: ${cache.miss.cause}` : "";
+  const broken = cache?.miss ? `; ${cache.miss.cause}` : "";
   const again = preemptions > 0 ? `, thrown out ${plural(preemptions, "time")}` : "";
   return `${count(cached)} from the cache${broken}${again}`;
 }
