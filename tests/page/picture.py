@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Literal
 
+from PIL import Image
 from playwright.sync_api import Browser, expect
 
 from tests.page.browser import Visit, chromium, visit
@@ -55,7 +57,10 @@ def _asked(seen: Visit) -> None:
 
 
 def _save(seen: Visit, name: str) -> None:
-    seen.page.screenshot(path=PICTURES / f"{name}.png")
+    """A third of the size, with every small spot of colour as it is."""
+    shot = Image.open(io.BytesIO(seen.page.screenshot())).convert("RGB")
+    small = shot.quantize(256, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+    small.save(PICTURES / f"{name}.png", optimize=True)
 
 
 if __name__ == "__main__":
