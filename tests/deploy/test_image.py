@@ -17,7 +17,7 @@ from service.web.authenticate import PROBES
 from tests.deploy.dockerfile import DOCKERFILE, ROOT, Stage, build, lineage, sent, stages
 
 TARGETS = ("cpu", "cuda")
-TAG = re.compile(r"[\w./-]+:\d+\.\d+\.\d+[\w.-]*(@sha256:[0-9a-f]{64})?")
+TAG = re.compile(r"[\w./-]+:v?\d+\.\d+\.\d+[\w.-]*(@sha256:[0-9a-f]{64})?")
 
 
 @pytest.fixture(scope="module")
