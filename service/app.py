@@ -32,6 +32,7 @@ from service.settings import Settings
 from service.telemetry.metrics import Metrics
 from service.telemetry.observer import Observer
 from service.telemetry.traces import traces_from_environment
+from service.web.answering import Answering
 from service.web.authenticate import Authenticate
 from service.web.cors import Cors
 from service.web.counting import counting_routes
@@ -94,7 +95,8 @@ def build(settings: Settings, engine: Engine, renderer: Renderer) -> Parts:
 
     app = _application(lifespan)
     gauges = Gauges(life, engine, renderer, admission, observer.metrics, memory, settings.model_name)
-    app.include_router(chat_routes(chat, observer, settings))
+    answering = Answering(chat, observer, settings)
+    app.include_router(chat_routes(chat, answering, settings))
     app.include_router(counting_routes(chat, engine, renderer, settings))
     app.include_router(probes(gauges))
     app.include_router(playground_routes())

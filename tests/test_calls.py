@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from service.chat.calls import CallList, NamedCall
 from service.engine.protocol import CallReader, Delta, Finish
-from service.web.encode import Whole
+from service.web.choice import Whole
+from service.web.encode import message_body
 
 names = st.from_regex(re.compile(r"[A-Za-z0-9_-]{1,12}", re.ASCII), fullmatch=True)
 text = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from('\\"{}[],:'), max_size=12)
@@ -41,7 +42,7 @@ def together(deltas: Sequence[Delta]) -> list[tuple[str, str]]:
     whole = Whole()
     for delta in deltas:
         whole.add(delta)
-    made = whole.message().get("tool_calls", [])
+    made = message_body(whole).get("tool_calls", [])
     return [(call["function"]["name"], call["function"]["arguments"]) for call in made]
 
 

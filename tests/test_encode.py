@@ -17,7 +17,8 @@ from service.errors import InvalidValue
 from service.telemetry.metrics import Metrics
 from service.telemetry.observer import Observer
 from service.telemetry.traces import Traces
-from service.web.encode import ChunkEncoder, error_body, error_event
+from service.web.encode import ChunkEncoder, error_event
+from service.web.shape import error_body
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 

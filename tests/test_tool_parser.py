@@ -10,7 +10,8 @@ import pytest
 
 from service.engine.protocol import CallPlan, Delta, EngineStartError, Finish
 from service.engine.vllm.tool_parser import ToolParser, parser_for
-from service.web.encode import Whole
+from service.web.choice import Whole
+from service.web.encode import message_body
 
 TOOLS = [{"type": "function", "function": {"name": "rain", "parameters": {"type": "object"}}}]
 SAID = (
@@ -42,7 +43,7 @@ def heard(plan: CallPlan, said: str, width: int, finish: Finish = "stop") -> dic
         delta = Delta(0, piece, [at + 100], finish if at == len(pieces) - 1 else None)
         plan.readers[0].read(delta)
         whole.add(delta)
-    return {**whole.message(), "finish": delta.finish}
+    return {**message_body(whole), "finish": delta.finish}
 
 
 @pytest.mark.parametrize("stream", [False, True])

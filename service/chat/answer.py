@@ -4,29 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from service.budget.plan import Budget
 from service.chat.holding import Holding
 from service.chat.reading import Reading
+from service.chat.reply import Reply, Usage
+from service.chat.spelling import Alphabet
 from service.engine.protocol import CallReader, Delta, Generation, Sink
 from service.errors import DeadlineExceeded, ServiceError
 from service.telemetry.observer import Observation
+from service.telemetry.phases import Phases
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """Token counts of an answer; a token is a token id, the end token included."""
-
-    prompt_tokens: int
-    completion_tokens: int
-    cached_tokens: int
-    reasoning_tokens: int | None = None  # of the completion; None where thinking cannot be told from answer
-
-
-class Answer(Sink):
+class Answer(Sink, Reply):
     """Passes deltas on and notes them. Whoever holds it closes it, whatever has happened before."""
 
     def __init__(
@@ -40,14 +31,12 @@ class Answer(Sink):
         readers: Sequence[CallReader] = (),
         reading: Reading | None = None,
     ) -> None:
-        self.id = f"chatcmpl-{uuid.uuid4().hex}"
         self.created = int(time.time())
         self.budget = budget
         self.reading = reading  # without one, deltas go on as the engine made them
         self.holding = holding
         self.observation = observation
         self.record = observation.record
-        self.record.response_id = self.id
         self._saw = self.record.saw  # looked up once: these two are called for every token
         self._wrote = holding.slot.wrote if holding.slot is not None else None
         self._unfinished = self.record.n
@@ -60,6 +49,11 @@ class Answer(Sink):
         self._alarm = None if deadline_s is None else _alarm(deadline_s, self._out_of_time)
 
     @property
+    def id(self) -> str:
+        """The name of the answer, by which its caller knows it."""
+        return self.record.response_id
+
+    @property
     def model(self) -> str:
         """The name under which the model is served."""
         return self.record.model
@@ -70,9 +64,29 @@ class Answer(Sink):
         return self.record.n
 
     @property
-    def quota_headers(self) -> dict[str, str]:
-        """What is left of the tenant's minute."""
-        return {} if self.holding.visit is None else self.holding.visit.headers()
+    def headers(self) -> dict[str, str]:
+        """What was done to fit the budget, and what is left of the tenant's minute."""
+        visit = self.holding.visit
+        return {**self.budget.headers(), **({} if visit is None else visit.headers())}
+
+    @property
+    def alphabet(self) -> Alphabet | None:
+        """How tokens are spelled, where their logprobs were asked for or thinking is read."""
+        return None if self.reading is None else self.reading.alphabet
+
+    @property
+    def tells_thinking(self) -> bool:
+        """Whether what is thought is told from what is answered."""
+        return self.record.reasons
+
+    @property
+    def budgets(self) -> list[Budget]:
+        """Of each prompt."""
+        return [self.budget]
+
+    def phases(self) -> list[Phases]:
+        """Of each prompt, as of now."""
+        return [self.observation.phases()]
 
     def listen(self, sink: Sink) -> None:
         """Hand every delta, from the first, to `sink`."""
@@ -123,6 +137,30 @@ class Answer(Sink):
         record = self.record
         thought = record.reasoning_tokens if record.reasons else None
         return Usage(self.budget.prompt_tokens, record.output_tokens, record.cached_tokens, thought)
+
+    def began(self, status: int) -> None:
+        """The response has begun."""
+        self.record.status = status
+
+    def showed(self) -> None:
+        """The first of the content is on its way."""
+        self.record.first_content_s = time.monotonic()
+
+    def ended(self) -> None:
+        """The last byte is on its way."""
+        self.record.last_byte_s = time.monotonic()
+
+    def left(self) -> None:
+        """The client has left before the end."""
+        self.record.client_left = True
+
+    def stalls(self) -> None:
+        """Bytes are ready and the client does not read."""
+        self.record.client_stalls()
+
+    def reads(self) -> None:
+        """The client has caught up."""
+        self.record.client_reads()
 
     def close(self) -> None:
         """Give back what the answer holds; ends the generation if it still runs. Never waits."""

@@ -46,6 +46,9 @@ class StreamOptions(BaseModel):
     include_obfuscation: bool | None = None  # padding against eavesdroppers: TLS record sizes are the proxy's
 
 
+Written = str | Annotated[list[Annotated[int, Field(ge=0, le=INT64_MAX)]], Field(min_length=1)]
+
+
 class ChatRequest(BaseModel):
     """The body of `POST /v1/chat/completions`. None stands for "not given", as null does on the wire."""
 
@@ -121,6 +124,11 @@ class ChatRequest(BaseModel):
     prompt_cache_retention: str | None = None
 
     @property
+    def written(self) -> Written | None:
+        """What stands in place of messages and template: text, or token ids. A chat has none."""
+        return None
+
+    @property
     def wanted_output_tokens(self) -> int | None:
         """The output the caller asked for; `max_completion_tokens` is the newer name and wins."""
         return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
@@ -163,6 +171,16 @@ class ChatRequest(BaseModel):
                 chosen[name] = tuple(chosen[name])
         chosen["top_logprobs"] = self.top_logprobs or 0 if self.logprobs else None
         return Sampling(**chosen)
+
+
+class TextRequest(ChatRequest):
+    """A request whose prompt goes to the model as it is written. Its one message stands for all of it."""
+
+    prompt: Written
+
+    @property
+    def written(self) -> Written:
+        return self.prompt
 
 
 SAMPLING_FIELDS = tuple(name for name in Sampling.__dataclass_fields__ if name in ChatRequest.model_fields)

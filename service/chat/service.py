@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -105,7 +105,7 @@ class Chat:
         holding = Holding(self._life.leave, visit)
         try:
             self._check(request, caller.tenant)
-            record.reasons = self._engine.facts.reasons
+            record.reasons = self._reasons(request)
             plan = await self._plan(request)
             prompt, record.budget = budgeted = await self.fit(request, caller.tenant)
             work = self._work(request, caller.tenant, *budgeted, plan)
@@ -206,9 +206,13 @@ class Chat:
         options = self._options(request, tenant)
         ask = Ask(request.wanted_output_tokens, request.n or 1, request.output_field)
         most = limits.input.tokens
-        return await fit(
-            request.messages, limits, ask, lambda kept: self._renderer.render(kept, options, most)
-        )
+
+        async def rendered(messages: Sequence[Mapping[str, Any]]) -> Prompt:
+            if request.written is None:
+                return await self._renderer.render(messages, options, most)
+            return await self._renderer.as_written(request.written, facts.vocab_size, most)
+
+        return await fit(request.messages, limits, ask, rendered)
 
     async def render(self, request: ChatRequest, tenant: Tenant) -> Prompt:
         """The prompt of all messages, whether it fits or not.
@@ -272,7 +276,7 @@ class Chat:
         """What brings text and tokens together, where that has to be known."""
         arguments = self._settings.template_kwargs | dict(request.chat_template_kwargs or {})
         thinkings = (
-            self._engine.thinkings(work.token_ids, work.n, arguments) if self._engine.facts.reasons else ()
+            self._engine.thinkings(work.token_ids, work.n, arguments) if self._reasons(request) else ()
         )
         if work.sampling.top_logprobs is None and not thinkings:
             return None
@@ -281,13 +285,18 @@ class Chat:
         hidden = vocabulary.special_ids if work.sampling.skip_special_tokens else frozenset[int]()
         return Reading(Alphabet(vocabulary.bytes_by_id, hidden), work.n, thinkings, unwanted)
 
+    def _reasons(self, request: ChatRequest) -> bool:
+        """Whether thinking is told from answer: a text that goes on as it was written has neither."""
+        return self._engine.facts.reasons and request.written is None
+
     def _work(
         self, request: ChatRequest, tenant: Tenant, prompt: Prompt, budget: Budget, plan: CallPlan
     ) -> Work:
         facts = self._engine.facts
         n, most = request.n or 1, budget.max_output_tokens
         sampling = request.sampling(facts.sampling_defaults)
-        if not plan.skip_special_tokens or facts.reasons_in_special_tokens:  # some models mark calls by them
+        marked = facts.reasons_in_special_tokens and self._reasons(request)
+        if not plan.skip_special_tokens or marked:  # some models mark calls by them
             sampling = replace(sampling, skip_special_tokens=False)
         check_sampling(sampling, n, most, facts.vocab_size)
         return Work(

@@ -118,6 +118,7 @@ class Delta:
     reasoning: str = ""  # what a `Thinking` has found in the text
     reasoning_tokens: int = 0
     reasoning_logprobs: Sequence[TokenLogprob] = ()
+    stopped_by: str | None = None  # the stop string that ended it, with the last delta
 
 
 class Sink(Protocol):

@@ -136,6 +136,22 @@ class Renderer:
             text, self._piecewise.plan(text, runs_of(text), options.cache_group), len(messages)
         )
 
+    async def as_written(self, prompt: str | Sequence[int], vocab_size: int, most_tokens: int) -> Prompt:
+        """A prompt that goes past the template: text as it stands, or token ids.
+
+        Raises:
+            FarTooLong: see `render`. InvalidValue: it is empty, or holds an id that the model does not have.
+        """
+        text = prompt if isinstance(prompt, str) else ""
+        self._check_length(text, most_tokens)
+        ids = await self.tokenize(text) if isinstance(prompt, str) else list(prompt)
+        if not ids:
+            raise InvalidValue("prompt has no tokens; send some text.", param="prompt")
+        if (highest := max(ids)) >= vocab_size:
+            reason = f"prompt holds the token id {highest}; this model's ids end at {vocab_size - 1}."
+            raise InvalidValue(reason, param="prompt")
+        return Prompt(ids, (Segment(0, "content", 0, len(ids)),), 1, text)
+
     async def tokenize(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """The ids of a text as it stands: here a control token's name is that token."""
 

@@ -77,6 +77,7 @@ def _values(
         "error": None if record.error is None else record.error.code,
         "request_id": record.request_id,
         "trace_id": trace_id,
+        "route": record.route,
         "model": record.model,
         "tenant": record.tenant,
         "client": record.client,

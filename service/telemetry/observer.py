@@ -15,7 +15,7 @@ from service.telemetry.looplag import sample_loop_lag
 from service.telemetry.metrics import Metrics
 from service.telemetry.outcome import outcome
 from service.telemetry.phases import Phases, derive, phases
-from service.telemetry.record import RequestRecord
+from service.telemetry.record import CHAT_ROUTE, RequestRecord
 from service.telemetry.timeline import timeline
 from service.telemetry.traces import Trace, Traces
 from service.telemetry.tree import tree
@@ -37,12 +37,21 @@ class Observer:
         request_id: str,
         headers: Sequence[tuple[bytes, bytes]],
         *,
+        route: str = CHAT_ROUTE,
+        response_id: str = "",
         model: str = "",
         client: str | None = None,
     ) -> Observation:
         """Begin to observe a request whose header has arrived; `headers` are ASGI's, `client` its address."""
-        record = RequestRecord(request_id, model=model, client=client, crowd=self._crowd)
-        observation = Observation(self, record, self.traces.open(headers))
+        record = RequestRecord(
+            request_id,
+            route=route,
+            response_id=response_id,
+            model=model,
+            client=client,
+            crowd=self._crowd,
+        )
+        observation = Observation(self, record, self.traces.open(headers, route))
         self.metrics.inflight.add(record)
         return observation
 

@@ -18,6 +18,8 @@ from service.prompt.difference import Miss
 from service.telemetry.buckets import GAP_S
 from service.telemetry.crowd import Crowd
 
+CHAT_ROUTE = "/v1/chat/completions"
+
 Outcome = Literal[
     "ok",
     "client_abort",
@@ -52,6 +54,7 @@ class RequestRecord:
     request_id: str
     received_s: float = field(default_factory=time.monotonic)  # the request line and headers were there
     wall_offset_s: float = field(default_factory=lambda: time.time() - time.monotonic())
+    route: str = CHAT_ROUTE  # as the framework declares it
     model: str = ""
     tenant: str = "anonymous"
     client: str | None = None  # address

@@ -33,7 +33,7 @@ from service.errors import StartError, shown
 from service.telemetry import conventions as named
 from service.telemetry.export import Counted, Ledger, exporter_from_environment
 from service.telemetry.quiet import Quiet
-from service.telemetry.tree import ROOT, Node
+from service.telemetry.tree import Node, root_name
 
 NAME = "twophase"
 CLOSE_S = 2.0  # what a collector that does not answer may add to the service's exit
@@ -72,7 +72,7 @@ class Traces:
         self._context_of = TraceContextTextMapPropagator().extract
         self._quiet = quiet
 
-    def open(self, headers: Sequence[tuple[bytes, bytes]]) -> Trace:
+    def open(self, headers: Sequence[tuple[bytes, bytes]], route: str = "") -> Trace:
         """The trace of a request that has just come in, below the caller's span where it names one."""
         carrier = _carrier(headers)
         if self._provider is None:
@@ -82,7 +82,7 @@ class Traces:
         caller = span if span.is_valid else None
         if self._provider is None:
             return Trace(None if caller is None else format_trace_id(caller.trace_id))
-        return _begun(self._provider, context, caller)
+        return _begun(self._provider, context, caller, root_name(route))
 
     def finish(self, trace: Trace, tree: Node, wall_offset_s: float) -> bool:
         """Export the tree of a request that is over; whether it is on its way.
@@ -186,11 +186,11 @@ def _carrier(headers: Sequence[tuple[bytes, bytes]]) -> dict[str, str]:
     return carrier
 
 
-def _begun(provider: TracerProvider, context: Context, caller: SpanContext | None) -> Trace:
+def _begun(provider: TracerProvider, context: Context, caller: SpanContext | None, name: str) -> Trace:
     """A trace with its root's ids, as the SDK begins one."""
     ids = provider.id_generator
     trace_id = ids.generate_trace_id() if caller is None else caller.trace_id
-    sampling = provider.sampler.should_sample(context, trace_id, ROOT, SpanKind.SERVER)
+    sampling = provider.sampler.should_sample(context, trace_id, name, SpanKind.SERVER)
     sampled = sampling.decision is Decision.RECORD_AND_SAMPLE
     random_id = ids.is_trace_id_random() if caller is None else caller.trace_flags.random_trace_id
     flags = (TraceFlags.SAMPLED if sampled else 0) | (TraceFlags.RANDOM_TRACE_ID if random_id else 0)

@@ -1,6 +1,6 @@
 """The spans of a request as plain data: what is exported is decided here, how in `traces`.
 
-    POST /v1/chat/completions
+    POST /v1/chat/completions      or whichever route the request took
     └─ chat {model}
        ├─ render ─ admission ─ queue ─ prefill ─ decode
 
@@ -21,8 +21,6 @@ from service.telemetry.phases import Phases
 from service.telemetry.record import ChoiceRecord, Outcome, RequestRecord
 from service.telemetry.timeline import Course, Timeline
 
-ROUTE = "/v1/chat/completions"
-ROOT = f"POST {ROUTE}"
 PROVIDER = "vllm"
 
 Attribute = str | int | float | bool | Sequence[str]
@@ -46,9 +44,15 @@ class Node:
         return 1 + sum(child.size for child in self.children)
 
 
+def root_name(route: str) -> str:
+    """The name of the span around everything."""
+    return f"POST {route}"
+
+
 def tree(record: RequestRecord, times: Timeline, phases: Phases, outcome: Outcome) -> Node:
     """The spans of a request that is over."""
-    root = Node(ROOT, times.received_s, times.end_s, _root_attributes(record, phases, outcome))
+    attributes = _root_attributes(record, phases, outcome)
+    root = Node(root_name(record.route), times.received_s, times.end_s, attributes)
     spans = [root]
     if times.parsed_s is not None:
         chat = Node(f"chat {record.model}", times.parsed_s, times.end_s, _chat_attributes(record, phases))
@@ -126,8 +130,8 @@ def _mark(record: RequestRecord, outcome: Outcome, spans: list[Node]) -> None:
 def _root_attributes(record: RequestRecord, phases: Phases, outcome: Outcome) -> dict[str, Attribute]:
     attributes: dict[str, Attribute] = {
         named.HTTP_METHOD: "POST",
-        named.HTTP_ROUTE: ROUTE,
-        named.URL_PATH: ROUTE,
+        named.HTTP_ROUTE: record.route,
+        named.URL_PATH: record.route,
         named.REQUEST_ID: record.request_id,
         named.TENANT: record.tenant,
         named.OUTCOME: outcome,

@@ -33,5 +33,5 @@ class Authenticate:
             scope["state"]["tenant"] = self._tenants.identify(keys)
         except Unauthenticated as exc:
             log.info("refused for want of a key: %s", (scope["client"] or ("no address",))[0])
-            return await render(exc)(scope, receive, send)
+            return await render(exc, scope["path"])(scope, receive, send)
         await self._app(scope, receive, send)

@@ -13,7 +13,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from service.errors import HeadersTooLarge, InvalidHttp, ServiceError, UriTooLong
 from service.web.chunks import CHUNKS, Chunks
-from service.web.encode import error_body
+from service.web.shape import error_body
 
 MOST_URL_BYTES = 8 * 1024
 MOST_HEAD_BYTES = 64 * 1024

@@ -39,7 +39,7 @@ class Cors(CORSMiddleware):
         super().__init__(
             app,
             allow_origins=origins,
-            allow_methods=("GET", "POST"),
+            allow_methods=("GET", "POST", "DELETE"),
             allow_headers=("*",),
             expose_headers=TOLD,
         )
@@ -49,6 +49,6 @@ class Cors(CORSMiddleware):
         answer = super().preflight_response(request_headers)
         if answer.status_code == 200:
             return answer
-        refusal = render(NotAllowed("Pages of this origin may not make this request here."))
+        refusal = render(NotAllowed("Pages of this origin may not make this request here."), "/")
         refusal.headers["vary"] = answer.headers["vary"]
         return refusal

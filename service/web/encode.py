@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
 
-from service.chat.answer import Answer, Usage
-from service.engine.protocol import CallDelta, Delta, TokenLogprob
+from service.chat.reply import Reply, Usage
+from service.engine.protocol import Delta, TokenLogprob
 from service.errors import ServiceError
 from service.telemetry.phases import Phases
+from service.web.choice import Whole
+from service.web.face import Encoder
 from service.web.logprobs import logprobs_body
+from service.web.shape import error_body
 
 DONE = b"data: [DONE]\n\n"
 KEEP_ALIVE = b": keep-alive\n\n"
 
 
-class ChunkEncoder:
+class ChunkEncoder(Encoder):
     """Chunks of one stream. What is the same in every chunk is written once, when the stream opens."""
 
-    def __init__(self, answer: Answer, *, with_usage: bool, running_usage: bool = False) -> None:
+    opening = b""
+    keep_alive = KEEP_ALIVE
+
+    def __init__(self, answer: Reply, *, with_usage: bool, running_usage: bool = False) -> None:
         self._answer = answer
+        self._with_usage = with_usage
         self._head = b'data: {"id":%b,"object":"chat.completion.chunk","created":%d,"model":%b,' % (
             orjson.dumps(answer.id),
             answer.created,
@@ -90,13 +96,17 @@ class ChunkEncoder:
         )
         return self._head + b'"choices":[%b]' % orjson.dumps(choice) + tail
 
-    def usage_chunk(self) -> bytes:
-        """The chunk without choices that ends a stream whose caller asked for usage."""
-        usage = orjson.dumps(usage_body(self._answer.usage))
-        budget = orjson.dumps(self._answer.budget.report())
-        phases = orjson.dumps(self._answer.observation.phases().report())
-        tail = b'"choices":[],"usage":%b,"budget":%b,"phases":%b}\n\n' % (usage, budget, phases)
-        return self._head + tail
+    def end(self) -> bytes:
+        """Before the mark of the end, where the caller asked for usage, a chunk without choices."""
+        return self._usage_chunk() + DONE if self._with_usage else DONE
+
+    def failed(self, error: ServiceError) -> bytes:
+        return error_event(error)
+
+    def _usage_chunk(self) -> bytes:
+        answer = self._answer
+        values = {"choices": [], "usage": usage_body(answer.usage), **reports(answer, answer.phases())}
+        return self._head + orjson.dumps(values)[1:] + b"\n\n"
 
 
 def error_event(error: ServiceError) -> bytes:
@@ -104,11 +114,13 @@ def error_event(error: ServiceError) -> bytes:
     return b"data: %b\n\n" % orjson.dumps(error_body(error))
 
 
-def error_body(error: ServiceError) -> dict[str, Any]:
-    """The one shape of every error."""
-    return {
-        "error": {"message": error.message, "type": error.type, "param": error.param, "code": error.code},
+def reports(answer: Reply, phases: Sequence[Phases]) -> dict[str, Any]:
+    """Budget and phases: an object each, or a list in the order of the prompts where there are several."""
+    told = {
+        "budget": [budget.report() for budget in answer.budgets],
+        "phases": [each.report() for each in phases],
     }
+    return told if len(phases) > 1 else {name: values[0] for name, values in told.items()}
 
 
 def usage_body(usage: Usage) -> dict[str, Any]:
@@ -141,45 +153,21 @@ def call_pieces(delta: Delta) -> list[dict[str, Any]]:
     ]
 
 
-@dataclass(slots=True)
-class Whole:
-    """All that one choice has said."""
-
-    texts: list[str] = field(default_factory=list)
-    thoughts: list[str] = field(default_factory=list)
-    calls: list[CallDelta] = field(default_factory=list)
-    logprobs: list[TokenLogprob] = field(default_factory=list)
-    reasoning_logprobs: list[TokenLogprob] = field(default_factory=list)
-    finish: str | None = None
-
-    def add(self, delta: Delta) -> None:
-        """Take what a delta brings."""
-        self.texts.append(delta.text)
-        self.thoughts.append(delta.reasoning)
-        self.reasoning_logprobs += delta.reasoning_logprobs
-        self.calls += delta.calls
-        self.logprobs += delta.logprobs
-        if delta.finish is not None:
-            self.finish = delta.finish
-
-    def message(self, *, reasons: bool = False) -> dict[str, Any]:
-        """The message of the choice, its tool calls put together."""
-        text = "".join(self.texts)
-        said: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None}
-        if reasons:
-            said["reasoning"] = "".join(self.thoughts) or None
-        if not self.calls:
-            return said
-        calls: dict[int, dict[str, Any]] = {}
-        for piece in self.calls:
-            if piece.id is not None:
-                function = {"name": piece.name, "arguments": ""}
-                calls[piece.index] = {"id": piece.id, "type": "function", "function": function}
-            calls[piece.index]["function"]["arguments"] += piece.arguments
-        return {**said, "content": text or None, "tool_calls": list(calls.values())}
+def message_body(choice: Whole, *, reasons: bool = False) -> dict[str, Any]:
+    """The message of a choice."""
+    said: dict[str, Any] = {"role": "assistant", "content": choice.text, "refusal": None}
+    if reasons:
+        said["reasoning"] = choice.thought or None
+    if not choice.pieces:
+        return said
+    calls = [
+        {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+        for call in choice.calls
+    ]
+    return {**said, "content": choice.text or None, "tool_calls": calls}
 
 
-def whole_body(answer: Answer, choices: Sequence[Whole], phases: Phases) -> dict[str, Any]:
+def whole_body(answer: Reply, choices: Sequence[Whole], phases: Sequence[Phases]) -> dict[str, Any]:
     """A complete answer in OpenAI's shape."""
     return {
         "id": answer.id,
@@ -189,21 +177,20 @@ def whole_body(answer: Answer, choices: Sequence[Whole], phases: Phases) -> dict
         "choices": [
             {
                 "index": index,
-                "message": choice.message(reasons=answer.record.reasons),
+                "message": message_body(choice, reasons=answer.tells_thinking),
                 "logprobs": _logprobs(answer, choice.logprobs, choice.reasoning_logprobs),
                 "finish_reason": choice.finish,
             }
             for index, choice in enumerate(choices)
         ],
         "usage": usage_body(answer.usage),
-        "budget": answer.budget.report(),
-        "phases": phases.report(),
+        **reports(answer, phases),
     }
 
 
 def _logprobs(
-    answer: Answer, tokens: Sequence[TokenLogprob], thought: Sequence[TokenLogprob]
+    answer: Reply, tokens: Sequence[TokenLogprob], thought: Sequence[TokenLogprob]
 ) -> dict[str, Any] | None:
-    if answer.reading is None or not (tokens or thought):
+    if answer.alphabet is None or not (tokens or thought):
         return None
-    return logprobs_body(answer.reading.alphabet, tokens, thought)
+    return logprobs_body(answer.alphabet, tokens, thought)

@@ -57,7 +57,7 @@ class Surround:
                 raise
             log.exception("unexpected error on %s, request %s", shown(scope["path"], 120), request_id)
             fault = InternalFault("Something went wrong in the service; the server's log has the details.")
-            await render(fault)(scope, receive, send_with_headers)
+            await render(fault, scope["path"])(scope, receive, send_with_headers)
 
 
 def _headers(given: list[tuple[bytes, bytes]], request_id: str) -> list[tuple[bytes, bytes]]:

@@ -11,9 +11,9 @@ from pydantic import BaseModel
 
 from service.chat.request import UNHONOURED, ChatRequest
 from service.errors import ServiceError
+from service.web.answering import DEADLINE_HEADER, LONGEST_DEADLINE_MS
 from service.web.authenticate import PROBES
 from service.web.counting import Detokenize, TokenizeOptions, TokenizeText
-from service.web.routes import DEADLINE_HEADER, LONGEST_DEADLINE_MS
 
 Schema = dict[str, Any]
 

@@ -1,4 +1,4 @@
-"""Turns every error into the one JSON shape."""
+"""Turns every error into the JSON shape that clients of its path know."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from service.errors import (
     shown,
 )
 from service.web.body import body_is_coming
-from service.web.encode import error_body
+from service.web.shape import error_body_at
 
 LINGER_S = 2
 
@@ -46,9 +46,9 @@ class Refusal(Response):
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-def render(error: ServiceError) -> Response:
-    """The response for an error."""
-    return Refusal(orjson.dumps(error_body(error)), error.status, error.headers)
+def render(error: ServiceError, path: str) -> Response:
+    """The response for an error at this path."""
+    return Refusal(orjson.dumps(error_body_at(path, error)), error.status, error.headers)
 
 
 async def _let_by(receive: Receive) -> None:
@@ -61,21 +61,13 @@ async def _let_by(receive: Receive) -> None:
 async def service_error(request: Request, exc: Exception) -> Response:
     """Handler for our own errors."""
     assert isinstance(exc, ServiceError)
-    return render(exc)
+    return render(exc, request.scope["path"])
 
 
 async def framework_error(request: Request, exc: Exception) -> Response:
     """Handler for what routing refuses: unknown routes and methods."""
     assert isinstance(exc, HTTPException)
-    path = shown(request.url.path, 120)
-    if exc.status_code == 404:
-        return render(NotFound(f"There is nothing at {path}; /openapi.json lists the routes."))
-    if exc.status_code == 405:
-        allow = (exc.headers or {}).get("Allow", "")
-        return render(
-            MethodNotAllowed(f"{path} does not take {shown(request.method, 20)}; use {allow}.", allow=allow)
-        )
-    return render(CallerError(shown(str(exc.detail), 200)))
+    return render(_routing_error(request, exc), request.scope["path"])
 
 
 async def invalid_query(request: Request, exc: Exception) -> Response:
@@ -83,7 +75,18 @@ async def invalid_query(request: Request, exc: Exception) -> Response:
     assert isinstance(exc, RequestValidationError)
     first = exc.errors()[0]
     name = str(first["loc"][-1])
-    return render(InvalidValue(f"{name}: {first['msg']}.", param=name))
+    return render(InvalidValue(f"{name}: {first['msg']}.", param=name), request.scope["path"])
+
+
+def _routing_error(request: Request, exc: HTTPException) -> ServiceError:
+    path = shown(request.url.path, 120)
+    if exc.status_code == 404:
+        return NotFound(f"There is nothing at {path}; /openapi.json lists the routes.")
+    if exc.status_code == 405:
+        allow = (exc.headers or {}).get("Allow", "")
+        said = f"{path} does not take {shown(request.method, 20)}; use {allow}."
+        return MethodNotAllowed(said, allow=allow)
+    return CallerError(shown(str(exc.detail), 200))
 
 
 async def client_left(request: Request, exc: Exception) -> Response:

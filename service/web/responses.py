@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import orjson
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from service.chat.answer import Answer
+from service.chat.reply import Reply
 from service.engine.protocol import Delta, Sink
 from service.errors import Draining, ServiceError
+from service.telemetry.phases import Phases
+from service.web.choice import Whole
 from service.web.chunks import CHUNKS
-from service.web.encode import DONE, KEEP_ALIVE, ChunkEncoder, Whole, error_event, whole_body
+from service.web.face import Encoder
 from service.web.refusal import render
 from service.web.writer import Writer
 
@@ -32,11 +34,10 @@ class EventStream(Response, Sink):
 
     def __init__(
         self,
-        answer: Answer,
-        encoder: ChunkEncoder,
+        answer: Reply,
+        encoder: Encoder,
         headers: Mapping[str, str],
         *,
-        with_usage: bool,
         keepalive_s: float,
     ) -> None:
         self.status_code = 200
@@ -44,18 +45,18 @@ class EventStream(Response, Sink):
         self.init_headers({**STREAM_HEADERS, **headers})
         self._answer = answer
         self._encoder = encoder
-        self._with_usage = with_usage
         self._keepalive_s = keepalive_s
         self._quiet = True
         self._before_content = True
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        record = self._answer.record
         directly = scope.get("extensions", {}).get(CHUNKS, {}).get("write")
-        self._writer = Writer(send, record.client_stalls, record.client_reads, directly)
-        record.status = 200
+        self._writer = Writer(send, self._answer.stalls, self._answer.reads, directly)
+        self._answer.began(200)
         try:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            if self._encoder.opening:
+                self._writer.write(self._encoder.opening)
             self._answer.listen(self)
             await self._over(receive)
         except asyncio.CancelledError:  # the drain limit has passed: this is the last thing to do
@@ -67,19 +68,15 @@ class EventStream(Response, Sink):
         self._quiet = False
         if self._before_content and (delta.text or delta.calls or delta.reasoning):
             self._before_content = False
-            self._answer.record.first_content_s = time.monotonic()
+            self._answer.showed()
         chunk = self._encoder.chunk(delta)
         if delta.finish is not None and self._answer.complete:
-            self._writer.write_last(chunk, self._end)
+            self._writer.write_last(chunk, self._encoder.end)
         elif chunk:
             self._writer.write(chunk)
 
     def fail(self, error: ServiceError) -> None:
-        self._writer.write_last(b"", lambda: error_event(error))
-
-    def _end(self) -> bytes:
-        """Made when its turn comes, so that the phases tell of a reader who was slow until then."""
-        return self._encoder.usage_chunk() + DONE if self._with_usage else DONE
+        self._writer.write_last(b"", lambda: self._encoder.failed(error))
 
     async def _over(self, receive: Receive) -> None:
         """Returns when the last byte is written or the client has left."""
@@ -98,22 +95,28 @@ class EventStream(Response, Sink):
     def _note_end(self) -> None:
         over = self._writer.over
         if over.done() and over.exception() is None:
-            self._answer.record.last_byte_s = time.monotonic()
+            self._answer.ended()
         else:
-            self._answer.record.client_left = True
+            self._answer.left()
 
     def _keep_alive(self) -> None:
         if self._quiet and not self._writer.over.done() and not self._writer.behind:
-            self._writer.write(KEEP_ALIVE)
+            self._writer.write(self._encoder.keep_alive)
         self._quiet = True
 
 
 class WholeAnswer(Response, Sink):
     """An answer sent in one piece when it is complete."""
 
-    def __init__(self, answer: Answer, headers: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        answer: Reply,
+        body: Callable[[Reply, Sequence[Whole], Sequence[Phases]], Any],
+        headers: Mapping[str, str],
+    ) -> None:
         self.background = None
         self._answer = answer
+        self._body = body
         self._extra_headers = headers
         self._choices = [Whole() for _ in range(answer.n)]
         self._error: ServiceError | None = None
@@ -121,18 +124,17 @@ class WholeAnswer(Response, Sink):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            response = await self._response(receive)
+            response = await self._response(scope, receive)
             if response is not None:
-                record = self._answer.record
-                record.status = response.status_code
+                self._answer.began(response.status_code)
                 if self._error is None:
-                    record.first_content_s = time.monotonic()
+                    self._answer.showed()
                 await response(scope, receive, send)
-                record.last_byte_s = time.monotonic()
+                self._answer.ended()
         finally:
             self._answer.close()
 
-    async def _response(self, receive: Receive) -> Response | None:
+    async def _response(self, scope: Scope, receive: Receive) -> Response | None:
         """The answer or an error; None when the client has left."""
         try:
             self._answer.listen(self)
@@ -144,9 +146,9 @@ class WholeAnswer(Response, Sink):
         except asyncio.CancelledError:  # the drain limit has passed
             self._answer.fail(Draining(CUT_OFF))
         if not self._end.done():
-            self._answer.record.client_left = True
+            self._answer.left()
             return None
-        return render(self._error) if self._error is not None else self._whole()
+        return render(self._error, scope["path"]) if self._error is not None else self._whole()
 
     def put(self, delta: Delta) -> None:
         self._choices[delta.index].add(delta)
@@ -159,9 +161,9 @@ class WholeAnswer(Response, Sink):
             self._end.set_result(None)
 
     def _whole(self) -> Response:
-        phases = self._answer.observation.phases()
-        body = whole_body(self._answer, self._choices, phases)
-        headers = {**self._extra_headers, "server-timing": phases.server_timing()}
+        phases = self._answer.phases()
+        body = self._body(self._answer, self._choices, phases)
+        headers = {**self._extra_headers, "server-timing": phases[0].server_timing()}
         return Response(orjson.dumps(body), media_type="application/json", headers=headers)
 
 

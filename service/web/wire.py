@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Sequence
 from typing import Any, TypeVar
 
 import orjson
@@ -76,7 +76,7 @@ def checked(fields: type[Fields], body: JsonObject) -> Fields:
         raise _sentence(exc) from None
 
 
-def header_names(names: list[str]) -> str:
+def header_names(names: Sequence[str]) -> str:
     """Field names as a header value; what could not stand in a header is left out."""
     return ", ".join(name for name in names[:MAX_NAMED] if CLEAN_NAME.fullmatch(name))
 

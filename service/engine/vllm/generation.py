@@ -82,6 +82,8 @@ class VllmGeneration(Generation):
                 delta.clock = _clock(output)
                 if finish == "stop" or finish == "length":
                     delta.finish = finish
+                    if isinstance(choice.stop_reason, str):  # a number is a token's
+                        delta.stopped_by = choice.stop_reason
                 elif finish is not None:
                     return self._fail(EngineUnavailable(f"The engine ended this answer early ({finish})."))
             self._deliver(delta)
