@@ -36,6 +36,7 @@ from service.web.answering import Answering
 from service.web.authenticate import Authenticate
 from service.web.cors import Cors
 from service.web.counting import counting_routes
+from service.web.faces.routes import face_routes
 from service.web.middleware import Surround
 from service.web.openapi import openapi
 from service.web.playground import playground_routes
@@ -97,6 +98,7 @@ def build(settings: Settings, engine: Engine, renderer: Renderer) -> Parts:
     gauges = Gauges(life, engine, renderer, admission, observer.metrics, memory, settings.model_name)
     answering = Answering(chat, observer, settings)
     app.include_router(chat_routes(chat, answering, settings))
+    app.include_router(face_routes(answering, settings))
     app.include_router(counting_routes(chat, engine, renderer, settings))
     app.include_router(probes(gauges))
     app.include_router(playground_routes())

@@ -7,9 +7,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from service.chat.request import KNOWN_FIELDS
+from service.chat.request import UNHONOURED, ChatRequest
 
-FIELDS = sorted(KNOWN_FIELDS)
+FIELDS = sorted(ChatRequest.model_fields.keys() | UNHONOURED.keys())
 ODD_TEXT = st.text(max_size=40) | st.sampled_from(
     [
         "",

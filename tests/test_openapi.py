@@ -11,7 +11,7 @@ import pytest
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 from service.app import build
-from service.chat.request import KNOWN_FIELDS
+from service.chat.request import UNHONOURED, ChatRequest
 from service.prompt.renderer import Renderer
 from service.settings import Settings
 from tests.conftest import Serve
@@ -25,7 +25,8 @@ def described() -> dict[str, Any]:
 
 
 def test_every_known_field_is_described(described: dict[str, Any]) -> None:
-    assert described["components"]["schemas"]["ChatRequest"]["properties"].keys() == KNOWN_FIELDS
+    known = ChatRequest.model_fields.keys() | UNHONOURED.keys()
+    assert described["components"]["schemas"]["ChatRequest"]["properties"].keys() == known
 
 
 def test_every_post_route_has_a_body_with_examples_that_are_valid_and_are_answered(

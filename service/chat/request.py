@@ -49,16 +49,14 @@ class StreamOptions(BaseModel):
 Written = str | Annotated[list[Annotated[int, Field(ge=0, le=INT64_MAX)]], Field(min_length=1)]
 
 
-class ChatRequest(BaseModel):
-    """The body of `POST /v1/chat/completions`. None stands for "not given", as null does on the wire."""
+class SharedFields(BaseModel):
+    """What may be asked of an answer, whatever the prompt. None stands for "not given", as does null."""
 
     model_config = ConfigDict(strict=True, frozen=True, allow_inf_nan=False)
 
     model: str | None = None
-    messages: Annotated[list[Message], BeforeValidator(check_messages), WithJsonSchema(MESSAGES_SCHEMA)]
 
     max_tokens: Count | None = None
-    max_completion_tokens: Count | None = None
     n: Annotated[int, Field(ge=1)] | None = None
     priority: Annotated[int, Field(ge=-(2**31), le=2**31 - 1)] | None = None  # lower goes first
     truncation: Literal["disabled", "auto"] | None = None  # the input policy, for this request
@@ -98,6 +96,23 @@ class ChatRequest(BaseModel):
         | None
     ) = None
 
+    response_format: ResponseFormat | None = None
+    structured_outputs: StructuredOutputs | None = None
+
+    # Taken and without effect here: they describe the caller, or what other services do with a request.
+    metadata: dict[str, Any] | None = None
+    user: str | None = None
+    safety_identifier: str | None = None
+    prompt_cache_key: str | None = None
+    prompt_cache_retention: str | None = None
+
+
+class ChatRequest(SharedFields):
+    """The body of `POST /v1/chat/completions`."""
+
+    messages: Annotated[list[Message], BeforeValidator(check_messages), WithJsonSchema(MESSAGES_SCHEMA)]
+
+    max_completion_tokens: Count | None = None
     reasoning_effort: Effort | None = None
     thinking_token_budget: Annotated[int, Field(ge=0, le=INT64_MAX)] | None = None
     logprobs: bool | None = None
@@ -112,16 +127,6 @@ class ChatRequest(BaseModel):
         ToolChoice | None, BeforeValidator(check_tool_choice), WithJsonSchema(TOOL_CHOICE_SCHEMA)
     ] = None
     parallel_tool_calls: bool | None = None
-
-    response_format: ResponseFormat | None = None
-    structured_outputs: StructuredOutputs | None = None
-
-    # Taken and without effect here: they describe the caller, or what other services do with a request.
-    metadata: dict[str, Any] | None = None
-    user: str | None = None
-    safety_identifier: str | None = None
-    prompt_cache_key: str | None = None
-    prompt_cache_retention: str | None = None
 
     @property
     def written(self) -> Written | None:
@@ -207,5 +212,3 @@ UNHONOURED: Mapping[str, tuple[object, ...]] = {
     "verbosity": (None, "medium"),
     "web_search_options": (None,),
 }
-
-KNOWN_FIELDS = frozenset(ChatRequest.model_fields) | frozenset(UNHONOURED)

@@ -11,15 +11,25 @@ from pydantic import BaseModel
 
 from service.chat.request import UNHONOURED, ChatRequest
 from service.errors import ServiceError
+from service.telemetry.record import CHAT_ROUTE
 from service.web.answering import DEADLINE_HEADER, LONGEST_DEADLINE_MS
 from service.web.authenticate import PROBES
 from service.web.counting import Detokenize, TokenizeOptions, TokenizeText
+from service.web.faces.completions import request as completions
+from service.web.faces.completions.request import CompletionRequest
 
 Schema = dict[str, Any]
 
-CHAT = "/v1/chat/completions"
-MODELS: Mapping[str, type[BaseModel]] = {
-    model.__name__: model for model in (ChatRequest, TokenizeOptions, TokenizeText, Detokenize)
+CHAT = CHAT_ROUTE
+Unhonoured = Mapping[str, tuple[object, ...]]
+
+COMPLETIONS = "/v1/completions"
+MODELS: Mapping[type[BaseModel], Unhonoured] = {  # of bodies, with the fields that are known and refused
+    ChatRequest: UNHONOURED,
+    CompletionRequest: completions.UNHONOURED,
+    TokenizeOptions: {},
+    TokenizeText: {},
+    Detokenize: {},
 }
 QUESTION = {"messages": [{"role": "user", "content": "What is the capital of France?"}]}
 CHATS = {
@@ -27,19 +37,27 @@ CHATS = {
     "streamed": {**QUESTION, "stream": True, "stream_options": {"include_usage": True}},
     "history cut to fit": {**QUESTION, "truncation": "auto", "max_tokens": 200},
 }
+TEXTS = {
+    "text": {"prompt": "Once upon a time", "max_tokens": 32},
+    "several, streamed": {"prompt": ["Once upon", "In the end"], "max_tokens": 8, "stream": True},
+    "token ids, with logprobs": {"prompt": [260, 2], "max_tokens": 4, "logprobs": 2},
+}
 BODIES: Mapping[str, tuple[str, Mapping[str, Schema]]] = {  # of each POST route, with examples
     CHAT: ("ChatRequest", CHATS),
     f"{CHAT}/explain": ("ChatRequest", CHATS),
+    COMPLETIONS: ("CompletionRequest", TEXTS),
     "/tokenize": ("TokenizeRequest", {"text": {"prompt": "Name three rivers."}, "messages": QUESTION}),
     "/detokenize": ("Detokenize", {"ids": {"tokens": [260, 2]}}),
 }
+ANSWERED = (CHAT, COMPLETIONS)  # by the model
 TEXT = {"schema": {"type": "string"}}
+OBJECT: Schema = {"application/json": {"schema": {"type": "object"}}}
+STREAM: Schema = {"text/event-stream": {}}  # events, as the API has them
 ANSWERS: Mapping[str, Schema] = {  # what is not here answers with a JSON object
-    CHAT: {"application/json": {"schema": {"$ref": "#/components/schemas/ChatCompletion"}}}
-    | {"text/event-stream": {}},  # chunks, each an event, and [DONE]
+    CHAT: {"application/json": {"schema": {"$ref": "#/components/schemas/ChatCompletion"}}} | STREAM,
+    COMPLETIONS: OBJECT | STREAM,
     "/metrics": {"text/plain": TEXT, "application/openmetrics-text": TEXT},
 }
-OBJECT = {"application/json": {"schema": {"type": "object"}}}
 COMPLETION: Schema = {
     "type": "object",
     "required": ["id", "object", "created", "model", "choices", "usage", "phases", "budget"],
@@ -89,7 +107,7 @@ def _complete(path: str, operation: Schema, needs_keys: bool) -> None:
             "examples": {label: {"value": value} for label, value in examples.items()},
         }
         operation["requestBody"] = {"required": True, "content": {"application/json": content}}
-    if path == CHAT:
+    if path in ANSWERED:
         operation["parameters"] = [
             {
                 "name": DEADLINE_HEADER,
@@ -103,12 +121,11 @@ def _complete(path: str, operation: Schema, needs_keys: bool) -> None:
 
 
 def _schemas() -> Iterator[tuple[str, Schema]]:
-    for name, model in MODELS.items():
+    for model, unhonoured in MODELS.items():
         schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
         yield from schema.pop("$defs", {}).items()
-        if model is ChatRequest:
-            schema["properties"] |= {field: _unhonoured(values) for field, values in UNHONOURED.items()}
-        yield name, schema
+        schema["properties"] |= {field: _unhonoured(values) for field, values in unhonoured.items()}
+        yield model.__name__, schema
     messages = {"allOf": [_ref("ChatRequest"), _ref("TokenizeOptions")]}
     yield "TokenizeRequest", {"anyOf": [_ref("TokenizeText"), messages]}
     yield "ChatCompletion", COMPLETION

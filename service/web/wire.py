@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import orjson
 from pydantic import BaseModel, ValidationError
 
-from service.chat.request import KNOWN_FIELDS, UNHONOURED, ChatRequest
+from service.chat.request import UNHONOURED, ChatRequest
 from service.errors import InvalidJson, InvalidTemplate, InvalidValue, MissingValue, Unsupported, shown
 
 MAX_DEPTH = 64
@@ -44,12 +44,37 @@ def chat_request(body: JsonObject, *, strict: bool, max_n: int) -> tuple[ChatReq
     Raises:
         InvalidValue: naming the field.
     """
-    ignored = unknown_names(body, KNOWN_FIELDS, strict=strict)
-    _refuse_unhonoured(body)
-    _refuse_deep(body)
-    request = checked(ChatRequest, body)
-    _refuse_combinations(request, max_n)
+    if body.get("chat_template") is not None:
+        raise InvalidTemplate(
+            "chat_template cannot be set by a request; the operator sets it.", param="chat_template"
+        )
+    request, ignored = known_fields(ChatRequest, body, UNHONOURED, strict=strict, flat=("messages",))
+    refuse_combinations(request, max_n)
     return request, ignored
+
+
+def known_fields(
+    fields: type[Fields],
+    body: JsonObject,
+    unhonoured: Mapping[str, tuple[object, ...]],
+    *,
+    strict: bool,
+    flat: Container[str] = (),
+) -> tuple[Fields, list[str]]:
+    """The fields of a body, and the names of those nobody knows. What is in `flat` cannot be deep.
+
+    `unhonoured` are fields of the API that are not supported, each with the values that ask for nothing.
+
+    Raises:
+        InvalidValue: naming the field.
+    """
+    known = fields.model_fields.keys() | unhonoured.keys()
+    ignored = unknown_names(body, known, strict=strict)
+    for name in body.keys() & unhonoured.keys():
+        if body[name] not in unhonoured[name]:
+            raise Unsupported(f"{name} is not supported here; leave it out.", param=name)
+    _refuse_deep(body, flat)
+    return checked(fields, body), ignored
 
 
 def unknown_names(body: JsonObject, known: Container[str], *, strict: bool) -> list[str]:
@@ -81,21 +106,10 @@ def header_names(names: Sequence[str]) -> str:
     return ", ".join(name for name in names[:MAX_NAMED] if CLEAN_NAME.fullmatch(name))
 
 
-def _refuse_unhonoured(body: JsonObject) -> None:
-    for name in body.keys() & UNHONOURED.keys():
-        if body[name] in UNHONOURED[name]:
-            continue
-        if name == "chat_template":
-            raise InvalidTemplate(
-                "chat_template cannot be set by a request; the operator sets it.", param=name
-            )
-        raise Unsupported(f"{name} is not supported here; leave it out.", param=name)
-
-
-def _refuse_deep(body: JsonObject) -> None:
+def _refuse_deep(body: JsonObject, flat: Container[str]) -> None:
     """Only free-form fields can be deep; the shape of the others is checked anyway."""
     for name, value in body.items():
-        if isinstance(value, dict | list) and name != "messages" and _depth_exceeds(value, MAX_DEPTH):
+        if isinstance(value, dict | list) and name not in flat and _depth_exceeds(value, MAX_DEPTH):
             raise InvalidValue(f"{shown(name)} is nested deeper than {MAX_DEPTH} levels.", param=shown(name))
 
 
@@ -109,7 +123,8 @@ def _depth_exceeds(value: Any, limit: int) -> bool:
     return True
 
 
-def _refuse_combinations(request: ChatRequest, max_n: int) -> None:
+def refuse_combinations(request: ChatRequest, max_n: int) -> None:
+    """Raises InvalidValue when fields do not go together, or `n` is above `max_n`."""
     if (request.n or 1) > max_n:
         raise InvalidValue(
             f"n is {request.n}; this service makes at most {max_n} answers per request.", param="n"

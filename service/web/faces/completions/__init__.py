@@ -1,0 +1,1 @@
+"""OpenAI's older completions: text that goes on, without a conversation."""
