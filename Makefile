@@ -39,6 +39,9 @@ LOADTEST = $(URL) $(foreach name,SCENARIO WORKLOAD USERS RATES RATE SECONDS SLO 
 loadtest: install-dev ## load on URL=http://… or on a server it starts, and a report; SCENARIO=, WORKLOAD=, WEB=1, ARGS=--help
 	@$(BIN)/python -m loadtests $(LOADTEST)
 
+soak: install-dev ## ten minutes of mixed good and bad load, then look whether anything has grown or is left
+	$(BIN)/python -m tests.chaos.soak
+
 dashboards: install-dev ## make grafana/dashboards/*.json from grafana/*.py
 	$(BIN)/python -m grafana
 

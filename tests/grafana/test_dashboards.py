@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from service.telemetry.buckets import TTFT_S
 from tests.grafana.ground import Ground, ground
 from tests.grafana.prometheus import Series
 from tests.grafana.written import concrete, expressions, metrics, rules, shown, watched
@@ -127,7 +126,6 @@ def test_the_verdict_changes_with_the_load(loaded: Ground) -> None:
 
 
 def test_callers_spans_and_prometheus_tell_the_same_median_wait(loaded: Ground) -> None:
-    """Callers and spans within 10 %; a histogram knows no more than the bucket."""
     callers = loaded.seen.first_text_s
     spans = span_waits(loaded)
     by_spans = statistics.median(spans)
@@ -136,7 +134,7 @@ def test_callers_spans_and_prometheus_tell_the_same_median_wait(loaded: Ground) 
     assert len(spans) == pytest.approx(len(callers), rel=0.02)
     assert counted == pytest.approx(len(callers), rel=0.02)
     assert by_spans == pytest.approx(statistics.median(callers), rel=0.1)
-    assert loaded.prometheus.number(median) == pytest.approx(by_spans, abs=bucket_width(by_spans))
+    assert loaded.prometheus.number(median) == pytest.approx(by_spans, rel=0.1)
 
 
 def test_exemplars_lead_from_a_panel_to_a_trace_that_was_exported(loaded: Ground) -> None:
@@ -156,9 +154,3 @@ def span_waits(loaded: Ground) -> list[float]:
         if span.name.startswith("POST") and "twophase.ttft_ms" in attributes:
             waits.append(attributes["twophase.ttft_ms"].double_value / 1000)
     return waits
-
-
-def bucket_width(value: float) -> float:
-    """Of the bucket that a time to first token falls into."""
-    bounds = (0.0, *TTFT_S)
-    return next(high - low for low, high in zip(bounds, bounds[1:], strict=False) if value <= high)
