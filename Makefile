@@ -28,7 +28,7 @@ check: install-dev ## style, types, who imports whom, locks, and whether docs ag
 	if command -v promtool >/dev/null; then promtool check rules grafana/rules/*.yml; fi
 	$(BIN)/python -m pytest tests/test_docs.py
 
-bench: install-dev ## Twophase, bare vLLM and vllm serve side by side, at full speed and under overload
+bench: install-dev ## Twophase, bare vLLM and vllm serve side by side; RUST=path/to/vllm-rs adds its Rust front end
 	$(BIN)/python -m bench
 	$(BIN)/python -m bench.overload
 

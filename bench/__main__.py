@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bench.child import BenchError
 from bench.compare import Options, compare
-from bench.contestants import CONTESTANTS
+from bench.contestants import CONTESTANTS, USUAL
 
 DESCRIPTION = """
 Runs the bare engine (AsyncLLM without HTTP), Twophase with and without telemetry, and `vllm serve` on the
@@ -41,7 +41,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--streams", type=_counts, help="streams at a time, like 8,64,256; 0 for none (by model)")
     add("--words", type=_counts, help="words of the cold prompts, like 100,1000,4000; 0 for none (by model)")
     add("--tokens", type=_positive, help="tokens in each stream (128, or 64 for a model that is no toy)")
-    add("--only", type=_names, default=list(CONTESTANTS), help=f"some of {','.join(CONTESTANTS)}")
+    add("--only", type=_names, default=USUAL, help=f"some of {','.join(CONTESTANTS)}")
     add("--model", default="one-layer", help="one-layer (made here), smollm2, a folder or a Hugging Face id")
     add("--quick", action="store_true", help="by default, two rounds of 64 streams and of 1,000 words")
     add("--minutes", type=float, default=25, help="no turn begins after this time (%(default)g)")

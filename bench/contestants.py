@@ -122,8 +122,13 @@ class Served(Contestant):
         """Where it listens on 127.0.0.1."""
         return self._port
 
+    @property
+    def front_end_pid(self) -> int:
+        """The process whose CPU time and memory are the front end's."""
+        return self.child.pid
+
     def run(self, shape: Shape, turn: int) -> Outcome:
-        job = json.dumps(asdict(Job(shape, turn, self._port, self.child.pid, SERVED_NAME)))
+        job = json.dumps(asdict(Job(shape, turn, self._port, self.front_end_pid, SERVED_NAME)))
         command = [sys.executable, "-m", "bench.client"]
         try:
             done = subprocess.run(
@@ -197,12 +202,37 @@ class VllmServe(Served):
         command = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", model]
         command += ["--host", "127.0.0.1", "--port", str(port), "--served-model-name", SERVED_NAME]
         command += ["--disable-uvicorn-access-log", *flags(self.args)]
-        super().__init__(command, _named(folder), port, folder / f"{self.name}.log")
+        super().__init__(command, self.environ(folder), port, folder / f"{self.name}.log")
+
+    def environ(self, folder: Path) -> dict[str, str]:
+        """Of its process."""
+        return _named(folder)
 
 
-CONTESTANTS: Mapping[str, type[BareEngine] | type[Twophase] | type[VllmServe]] = {
-    kind.name: kind for kind in (BareEngine, Twophase, Untold, VllmServe)
+class RustFrontEnd(VllmServe):
+    """vLLM's server with its front end in Rust: `RUST` names the binary, which comes in vLLM's CUDA wheel."""
+
+    name, label = "rust", "vllm serve, Rust front end"
+    binary = Path(os.environ.get("RUST", "vllm-rs"))
+
+    def environ(self, folder: Path) -> dict[str, str]:
+        """Which front end to take."""
+        chosen = {"VLLM_USE_RUST_FRONTEND": "1", "VLLM_RUST_FRONTEND_PATH": str(self.binary)}
+        return {**super().environ(folder), **chosen}
+
+    @property
+    def front_end_pid(self) -> int:
+        """The Rust process, which Python has started beside the engine."""
+        [front] = [one for one in self.child.family() if one.name() == self.binary.name]
+        return front.pid
+
+
+Kind = type[BareEngine] | type[Twophase] | type[VllmServe]
+
+CONTESTANTS: Mapping[str, Kind] = {
+    kind.name: kind for kind in (BareEngine, Twophase, Untold, VllmServe, RustFrontEnd)
 }
+USUAL = [name for name in CONTESTANTS if name != RustFrontEnd.name or "RUST" in os.environ]
 
 
 def flags(args: Mapping[str, Any]) -> list[str]:

@@ -63,6 +63,7 @@ def _at_full_load(count: int) -> list[Target]:
         Target(f"tokens/s, {shape}", shape, "tokens_per_s", BEST, 0.97, at_least=True),
         Target(f"TTFT p50, {shape}", shape, "ttft_p50_ms", "vllm", 0.6),
         Target(f"TTFT p99, {shape}", shape, "ttft_p99_ms", "vllm", 0.85),
+        Target(f"TTFT p50, {shape}", shape, "ttft_p50_ms", "rust", 1.2),
     ]
 
 

@@ -23,7 +23,8 @@ but complete answers of exactly the length it asked for.
 - **Memory** is the highest resident size of the front end's process during the turn.
 
 To repeat: `python -m bench --write` for the one-layer model, `python -m bench --model smollm2 --write` for
-the embedded one; `python -m bench --help` lists the rest.
+the embedded one, `python -m bench.overload --write` for the last chapter; `--help` lists the rest.
+`RUST=path/to/vllm-rs` adds vLLM's Rust front end.
 """
 
 TITLES = {

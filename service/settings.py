@@ -118,7 +118,9 @@ class Settings(BaseSettings):
         None, ge=1, description="Answers in the engine at once; by default as many as it takes"
     )
     max_waiting: int | None = Field(
-        None, ge=0, description="Requests that may wait for a slot; by default as many as can run"
+        None,
+        ge=0,
+        description="Requests that may wait for a slot; by default 4 times as many as can run, at least 64",
     )
     max_wait_s: float = Field(30, gt=0, description="Longest wait for a slot")
     deadline_mode: Literal["enforce", "shadow"] = Field(

@@ -232,7 +232,7 @@ class Silent:
     def waits(self) -> None: ...
 
 
-ALWAYS, NEVER = 2.0, -1.0  # shares of the machine that others never, or always, exceed
+ALWAYS, NEVER = float("inf"), -1.0  # shares of the machine that others never, or always, exceed
 ANY_TIME = float("inf")
 
 

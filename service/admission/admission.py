@@ -26,13 +26,14 @@ MOST_OVERCOMMIT = 64.0
 FILL = 0.8  # of the cache by what answers are expected to use: some will use more
 RECHECK_S = 10.0  # how long a prediction is trusted that nothing has tested
 RECENT = 32  # requests of a tenant
+SHORTEST_LINE, LINE_PER_SLOT = 64, 4  # requests that may wait, where no setting says how many
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
     """What the operator lays down."""
 
-    max_waiting: int | None = None  # requests; None: as many as can run
+    max_waiting: int | None = None  # requests; None: see `Admission.max_waiting`
     max_wait_s: float = 30.0
     slo_ttft_s: float | None = 2.0  # None: no promise
     shadow: bool = False  # predictions refuse nobody and are only counted
@@ -71,8 +72,13 @@ class Admission:
 
     @property
     def max_waiting(self) -> int:
-        """Requests that may wait."""
-        return self.slots if self.terms.max_waiting is None else self.terms.max_waiting
+        """Requests that may wait. Who would wait too long is refused by prediction; this bounds memory.
+
+        A line as short as the engine is wide would refuse a burst that a quick model serves in a moment.
+        """
+        if self.terms.max_waiting is not None:
+            return self.terms.max_waiting
+        return max(SHORTEST_LINE, LINE_PER_SLOT * self.slots)
 
     @property
     def overcommit(self) -> float:

@@ -105,8 +105,9 @@ async def test_the_line_has_an_end() -> None:
     assert house.empty
 
 
-async def test_unless_told_otherwise_as_many_may_wait_as_can_run() -> None:
-    assert House(slots=7, max_waiting=None).admission.max_waiting == 7
+async def test_unless_told_otherwise_four_times_as_many_may_wait_as_can_run_and_at_least_64() -> None:
+    assert House(slots=7, max_waiting=None).admission.max_waiting == 64
+    assert House(slots=70, max_waiting=None).admission.max_waiting == 280
     assert House(slots=7, max_waiting=0).admission.max_waiting == 0
 
 

@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from tests.chaos.conftest import engine_core
+from tests.chaos.soak import soak
 from tests.chaos.storm import Reply, Storm
 from tests.real.conftest import Served
 from tests.serving import until
@@ -54,14 +55,14 @@ def test_a_killed_engine_ends_streams_with_an_error_and_the_service_with_a_failu
         gone_s = time.monotonic()
     struck = [reply for reply in storm.across(killed_s) if reply.ending == "error event"]
     assert struck and all(reply.code == "engine_unavailable" for reply in struck)
-    only_told(storm.across(killed_s), "engine_unavailable")
+    only_told(storm.across(killed_s), "engine_unavailable", "draining")  # who waited hears of the end
     later = [reply for reply in storm.since(killed_s) if reply.ended_s < gone_s and reply.status]
     assert all(reply.status in (400, 503) for reply in later)
     assert not psutil.wait_procs(family, timeout=10)[1], "no process is left"
 
 
 def test_a_stopped_engine_is_seen_ends_its_requests_and_serves_again_when_it_moves(service: Start) -> None:
-    """Then the same service, under load, is asked to go: it finishes what it has begun."""
+    """And is then as it was before. The same service, under load, is asked to go: it finishes what it began."""
     served = service()
     with Storm(served.url, MIX, tokens=300) as storm:
         under_way(storm)
@@ -75,6 +76,8 @@ def test_a_stopped_engine_is_seen_ends_its_requests_and_serves_again_when_it_mov
         moving_s = time.monotonic()
         until(lambda: sum(reply.ending == "whole" for reply in storm.since(moving_s)) >= 8, within_s=60)
     only_told(storm.replies, "engine_unavailable")
+    found = soak(served, minutes=0.25)
+    assert [fault for fault in found.faults() if "memory" not in fault] == []  # too short to judge memory
     assert engine_core(served) == core
     drained_service_finishes_what_it_has_begun(served)
 

@@ -49,7 +49,7 @@ export async function whole(request, { signal }) {
 function takeText(answer, choice) {
   if (!choice) return false;
   if (choice.finish_reason) answer.finish = choice.finish_reason;
-  const { content, reasoning_content: thought, tool_calls: tools } = choice.delta ?? {};
+  const { content, reasoning: thought, tool_calls: tools } = choice.delta ?? {};
   if (content) answer.text += content;
   if (thought) answer.reasoning += thought;
   for (const tool of tools ?? []) answer.text += `${tool.function?.name ?? ""}${tool.function?.arguments ?? ""}`;
