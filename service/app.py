@@ -144,7 +144,7 @@ def _observer(settings: Settings, tenants: Tenants, admission: Admission) -> Obs
         shadow_refusals=admission.refused_in_shadow,
         engine_registries=[REGISTRY],
     )
-    return Observer(metrics, traces)
+    return Observer(metrics, traces, trace_content=settings.trace_content)
 
 
 def _renderer(settings: Settings, model: str) -> Renderer:

@@ -111,6 +111,9 @@ class Settings(BaseSettings):
         None, description="Secret that keeps tenants' prefix caches apart; by default a new one at each start"
     )
     public_metrics: bool = Field(False, description="Show `/metrics` without a key")
+    trace_content: bool = Field(
+        False, description="Put what is asked and answered into spans, for all who may read traces"
+    )
     quota_store: SecretStr = Field(
         SecretStr("memory://"), description="Redis URL where replicas count tenants' minutes together"
     )

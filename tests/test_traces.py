@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 
@@ -98,6 +99,22 @@ def test_attributes_name_operation_and_tokens_and_never_the_text(
     assert chat["gen_ai.operation.name"] == "chat"
     assert chat["gen_ai.usage.output_tokens"] == 4
     assert not any(secret in str(span) or "word word" in str(span) for span in spans.values())
+
+
+def test_words_are_in_spans_when_the_operator_wants_them(
+    collector: GrpcCollector, settings: Settings, engine: ScriptedEngine, renderer: Renderer
+) -> None:
+    engine.script("Good ", "morning")
+    telling = settings.model_copy(update={"trace_content": True})
+    with running(telling, engine, renderer) as server, server.client() as client:
+        client.post(CHAT, json=body(messages=[{"role": "user", "content": "Hello?"}], max_tokens=9))
+        chat = next(span for name, span in tree(collector, 7).items() if name.startswith("chat "))
+    words = {item.key: item.value.string_value for item in chat.attributes}
+    [asked] = json.loads(words["gen_ai.input.messages"])
+    assert asked == {"role": "user", "parts": [{"type": "text", "content": "Hello?"}]}
+    [answered] = json.loads(words["gen_ai.output.messages"])
+    assert answered["parts"] == [{"type": "text", "content": "Good morning"}]
+    assert answered["finish_reason"] == "stop"
 
 
 def test_without_a_caller_each_request_is_a_trace_of_its_own(

@@ -39,6 +39,7 @@ class Answer(Sink, Reply):
         self.record = observation.record
         self._saw = self.record.saw  # looked up once: these two are called for every token
         self._wrote = holding.slot.wrote if holding.slot is not None else None
+        self._content = self.record.content
         self._unfinished = self.record.n
         self._replies = replies  # token ids by choice, where they are to be remembered
         self._readers = readers  # by choice; none for an answer that is text alone
@@ -99,6 +100,8 @@ class Answer(Sink, Reply):
         self._saw(delta)
         if self._wrote is not None:
             self._wrote(len(delta.token_ids), delta.clock.cached_tokens if delta.clock is not None else 0)
+        if self._content is not None:
+            self._content.answers[delta.index].append(delta.text)
         if self._replies is not None:
             self._replies[delta.index] += delta.token_ids
         if delta.finish is not None:

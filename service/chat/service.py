@@ -101,6 +101,7 @@ class Chat:
         """
         record = observation.record
         record.stream, record.n = bool(request.stream), request.n or 1
+        observation.asked(request.messages, record.n)
         self._life.enter()
         holding = Holding(self._life.leave, visit)
         try:

@@ -26,6 +26,8 @@ TIME_TO_FIRST_CHUNK_S = "gen_ai.response.time_to_first_chunk"
 INPUT_TOKENS = "gen_ai.usage.input_tokens"
 OUTPUT_TOKENS = "gen_ai.usage.output_tokens"
 CACHE_READ_TOKENS = "gen_ai.usage.cache_read.input_tokens"
+INPUT_MESSAGES = "gen_ai.input.messages"
+OUTPUT_MESSAGES = "gen_ai.output.messages"
 REASONING_TOKENS = "gen_ai.usage.reasoning.output_tokens"
 
 REQUEST_ID = "twophase.request_id"

@@ -35,7 +35,7 @@ class Metrics:
         shadow_refusals: Mapping[str, int] | None = None,
         engine_registries: Sequence[CollectorRegistry] = (),
     ) -> None:
-        disable_created_metrics()  # a time of creation for each series would be a third of the page
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # a time of creation for each series would be a third of the page
         self._registry = registry
         self.inflight = InFlight(registry)
         self._page = Page([registry, *engine_registries])

@@ -6,10 +6,12 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from service.errors import InternalFault, ServiceError
 from service.telemetry import log as request_log
+from service.telemetry.content import Content
 from service.telemetry.crowd import Crowd
 from service.telemetry.looplag import sample_loop_lag
 from service.telemetry.metrics import Metrics
@@ -26,9 +28,11 @@ log = logging.getLogger(__name__)
 class Observer:
     """Opens observations. One for the whole service."""
 
-    def __init__(self, metrics: Metrics, traces: Traces) -> None:
+    def __init__(self, metrics: Metrics, traces: Traces, *, trace_content: bool = False) -> None:
+        """`trace_content`: spans hold what was asked and answered."""
         self.metrics = metrics
         self.traces = traces
+        self.trace_content = trace_content
         self._crowd = Crowd()
         self._sampling: asyncio.Task[None] | None = None
 
@@ -82,6 +86,11 @@ class Observation:
     def trace_id(self) -> str | None:
         """Known from the first moment on, where there is a trace."""
         return self._trace.trace_id
+
+    def asked(self, messages: Sequence[Mapping[str, Any]], n: int) -> None:
+        """Keep the words of the request, if its span is to hold them."""
+        if self._observer.trace_content and self._trace.sampled:
+            self.record.content = Content(messages, n)
 
     def phases(self) -> Phases:
         """The phases so far."""

@@ -16,6 +16,7 @@ from service.engine.protocol import Delta, EngineClock
 from service.errors import ServiceError
 from service.prompt.difference import Miss
 from service.telemetry.buckets import GAP_S
+from service.telemetry.content import Content
 from service.telemetry.crowd import Crowd
 
 CHAT_ROUTE = "/v1/chat/completions"
@@ -81,6 +82,7 @@ class RequestRecord:
     reasoning_tokens: int = 0  # of the output, in all choices; its marks included
     error: ServiceError | None = None
     client_left: bool = False
+    content: Content | None = None  # its words, where spans are to hold them
 
     client_wait_s: float = 0.0  # bytes were ready and the client did not read; periods that are over
     client_behind_s: float | None = None  # since when it does not read; None while it keeps up

@@ -154,6 +154,8 @@ def _chat_attributes(record: RequestRecord, phases: Phases) -> dict[str, Attribu
         named.REQUEST_MODEL: record.model,
         named.REQUEST_STREAM: record.stream,
     }
+    if record.content is not None:
+        attributes[named.INPUT_MESSAGES] = record.content.asked()
     if record.n > 1:
         attributes[named.REQUEST_CHOICES] = record.n
     if record.budget is not None:
@@ -174,6 +176,8 @@ def _answer_attributes(record: RequestRecord, phases: Phases) -> dict[str, Attri
     }
     if record.budget is not None:
         attributes[named.INPUT_TOKENS] = record.budget.prompt_tokens
+    if record.content is not None:
+        attributes[named.OUTPUT_MESSAGES] = record.content.answered([one.finish for one in record.choices])
     if record.response_id:
         attributes[named.RESPONSE_ID] = record.response_id
     if record.reasoning_tokens:

@@ -62,7 +62,7 @@ def test_a_killed_engine_ends_streams_with_an_error_and_the_service_with_a_failu
 
 
 def test_a_stopped_engine_is_seen_ends_its_requests_and_serves_again_when_it_moves(service: Start) -> None:
-    """And is then as it was before. The same service, under load, is asked to go: it finishes what it began."""
+    """And is then as it was. Asked to go, under load, the same service finishes what it has begun."""
     served = service()
     with Storm(served.url, MIX, tokens=300) as storm:
         under_way(storm)
