@@ -4,7 +4,7 @@ PYTHON ?= $(firstword $(shell command -v python3.11 python3) python3.11)
 VENV   := .venv
 BIN    := $(VENV)/bin
 # What mypy reads: those of our folders that hold Python.
-TYPED  := $(wildcard service tests bench loadtests requirements grafana)
+TYPED  := $(wildcard service tests bench loadtests requirements grafana deploy)
 
 .DEFAULT_GOAL := help
 .PHONY: help run test check bench loadtest lock dashboards pictures clean install install-dev
@@ -25,6 +25,7 @@ check: install-dev ## style, types, who imports whom, locks, and whether docs ag
 	$(BIN)/lint-imports
 	$(BIN)/python requirements/lock.py --check
 	$(BIN)/python -m grafana --check
+	$(BIN)/python -m deploy --check
 	if command -v promtool >/dev/null; then promtool check rules grafana/rules/*.yml; fi
 	$(BIN)/python -m pytest tests/test_docs.py
 
@@ -42,8 +43,9 @@ loadtest: install-dev ## load on URL=http://… or on a server it starts, and a 
 soak: install-dev ## ten minutes of mixed good and bad load, then look whether anything has grown or is left
 	$(BIN)/python -m tests.chaos.soak
 
-dashboards: install-dev ## make grafana/dashboards/*.json from grafana/*.py
+dashboards: install-dev ## make grafana/dashboards/*.json from grafana/*.py, and the Kubernetes objects with them
 	$(BIN)/python -m grafana
+	$(BIN)/python -m deploy
 
 pictures: install-dev ## dashboards and playground as they look on a real service, into grafana/pictures
 	$(BIN)/python -m tests.grafana.picture

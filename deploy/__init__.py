@@ -1,0 +1,1 @@
+"""Ways to run Twophase elsewhere than on the machine one sits at."""
