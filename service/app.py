@@ -98,7 +98,7 @@ def build(settings: Settings, engine: Engine, renderer: Renderer) -> Parts:
     gauges = Gauges(life, engine, renderer, admission, observer.metrics, memory, settings.model_name)
     answering = Answering(chat, observer, settings)
     app.include_router(chat_routes(chat, answering, settings))
-    app.include_router(face_routes(answering, settings))
+    app.include_router(face_routes(chat, answering, settings))
     app.include_router(counting_routes(chat, engine, renderer, settings))
     app.include_router(probes(gauges))
     app.include_router(playground_routes())

@@ -18,7 +18,10 @@ METRICS = "/metrics"
 
 
 class Authenticate:
-    """Puts the tenant into the request's state, or refuses. Open paths are compared as they are spelled."""
+    """Puts the tenant into the request's state, or refuses. Open paths are compared as they are spelled.
+
+    A key comes as a bearer's, or in `x-api-key`, as Anthropic's clients send it.
+    """
 
     def __init__(self, app: ASGIApp, tenants: Tenants, *, public_metrics: bool) -> None:
         self._app = app
@@ -29,6 +32,7 @@ class Authenticate:
         if scope["type"] != "http" or scope["path"] in self._open:
             return await self._app(scope, receive, send)
         keys = [value for name, value in scope["headers"] if name == b"authorization"]
+        keys += [b"Bearer " + value for name, value in scope["headers"] if name == b"x-api-key"]
         try:
             scope["state"]["tenant"] = self._tenants.identify(keys)
         except Unauthenticated as exc:

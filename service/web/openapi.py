@@ -17,6 +17,9 @@ from service.web.authenticate import PROBES
 from service.web.counting import Detokenize, TokenizeOptions, TokenizeText
 from service.web.faces.completions import request as completions
 from service.web.faces.completions.request import CompletionRequest
+from service.web.faces.messages import request as messages
+from service.web.faces.messages.request import CountRequest, MessagesRequest
+from service.web.shape import MESSAGES, kinds_of_messages_errors
 
 Schema = dict[str, Any]
 
@@ -27,6 +30,8 @@ COMPLETIONS = "/v1/completions"
 MODELS: Mapping[type[BaseModel], Unhonoured] = {  # of bodies, with the fields that are known and refused
     ChatRequest: UNHONOURED,
     CompletionRequest: completions.UNHONOURED,
+    MessagesRequest: messages.UNHONOURED,
+    CountRequest: messages.UNHONOURED,
     TokenizeOptions: {},
     TokenizeText: {},
     Detokenize: {},
@@ -42,20 +47,33 @@ TEXTS = {
     "several, streamed": {"prompt": ["Once upon", "In the end"], "max_tokens": 8, "stream": True},
     "token ids, with logprobs": {"prompt": [260, 2], "max_tokens": 4, "logprobs": 2},
 }
+TURNS = {"messages": QUESTION["messages"], "system": "Answer in one word."}
+TALKS = {
+    "whole": {**TURNS, "max_tokens": 32},
+    "streamed": {**TURNS, "max_tokens": 32, "stream": True},
+    "the beginning of the answer given": {
+        "messages": [*QUESTION["messages"], {"role": "assistant", "content": "It is"}],
+        "max_tokens": 8,
+        "stop_sequences": ["."],
+    },
+}
 BODIES: Mapping[str, tuple[str, Mapping[str, Schema]]] = {  # of each POST route, with examples
     CHAT: ("ChatRequest", CHATS),
     f"{CHAT}/explain": ("ChatRequest", CHATS),
     COMPLETIONS: ("CompletionRequest", TEXTS),
+    MESSAGES: ("MessagesRequest", TALKS),
+    f"{MESSAGES}/count_tokens": ("CountRequest", {"conversation": TURNS}),
     "/tokenize": ("TokenizeRequest", {"text": {"prompt": "Name three rivers."}, "messages": QUESTION}),
     "/detokenize": ("Detokenize", {"ids": {"tokens": [260, 2]}}),
 }
-ANSWERED = (CHAT, COMPLETIONS)  # by the model
+ANSWERED = (CHAT, COMPLETIONS, MESSAGES)  # by the model
 TEXT = {"schema": {"type": "string"}}
 OBJECT: Schema = {"application/json": {"schema": {"type": "object"}}}
 STREAM: Schema = {"text/event-stream": {}}  # events, as the API has them
 ANSWERS: Mapping[str, Schema] = {  # what is not here answers with a JSON object
     CHAT: {"application/json": {"schema": {"$ref": "#/components/schemas/ChatCompletion"}}} | STREAM,
     COMPLETIONS: OBJECT | STREAM,
+    MESSAGES: OBJECT | STREAM,
     "/metrics": {"text/plain": TEXT, "application/openmetrics-text": TEXT},
 }
 COMPLETION: Schema = {
@@ -96,8 +114,8 @@ def _complete(path: str, operation: Schema, needs_keys: bool) -> None:
     operation["responses"] = {
         "200": {"description": "The answer", "content": ANSWERS.get(path, OBJECT)},
         "default": {
-            "description": "A refusal: the same shape on every route",
-            "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}},
+            "description": "A refusal: the same shape on every route of an API",
+            "content": {"application/json": {"schema": _ref(_error_schema(path))}},
         },
     }
     if path in BODIES:
@@ -130,6 +148,7 @@ def _schemas() -> Iterator[tuple[str, Schema]]:
     yield "TokenizeRequest", {"anyOf": [_ref("TokenizeText"), messages]}
     yield "ChatCompletion", COMPLETION
     yield "Error", _error()
+    yield "MessagesError", _messages_error()
 
 
 def _ref(name: str) -> Schema:
@@ -149,6 +168,15 @@ def _error() -> Schema:
         "code": {"enum": sorted({kind.code for kind in kinds})},
     }
     return _exactly({"error": _exactly(fields)})
+
+
+def _messages_error() -> Schema:
+    fields = {"type": {"enum": kinds_of_messages_errors()}, "message": {"type": "string", "minLength": 1}}
+    return _exactly({"type": {"const": "error"}, "error": _exactly(fields)})
+
+
+def _error_schema(path: str) -> str:
+    return "MessagesError" if path.startswith(MESSAGES) else "Error"
 
 
 def _exactly(properties: Schema) -> Schema:

@@ -18,6 +18,7 @@ BY_STATUS: Mapping[int, str] = {
     503: "overloaded_error",
     504: "timeout_error",
 }
+CALLERS_FAULT = "invalid_request_error"
 
 
 def error_body(error: ServiceError) -> dict[str, Any]:
@@ -29,8 +30,13 @@ def error_body(error: ServiceError) -> dict[str, Any]:
 
 def messages_error_body(error: ServiceError) -> dict[str, Any]:
     """Anthropic's shape. It has no place for a code; the field is named in the message."""
-    kind = BY_STATUS.get(error.status, "invalid_request_error")
+    kind = BY_STATUS.get(error.status, CALLERS_FAULT)
     return {"type": "error", "error": {"type": kind, "message": error.message}}
+
+
+def kinds_of_messages_errors() -> list[str]:
+    """All that Anthropic's shape may say here."""
+    return sorted({*BY_STATUS.values(), CALLERS_FAULT})
 
 
 def error_body_at(path: str, error: ServiceError) -> dict[str, Any]:

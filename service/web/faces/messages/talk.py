@@ -1,0 +1,161 @@
+"""Turns made of content blocks, to the messages of a chat request, each with the place it comes from.
+
+A turn of the user's with results of tools becomes a message for each result, and one for the text that
+follows. One block of text is the same as the text itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import orjson
+
+from service.errors import InvalidValue, MissingValue, Unsupported, shown
+
+Block = dict[str, Any]
+
+
+class Said(NamedTuple):
+    """A message of the chat request, and the caller's path to it."""
+
+    message: dict[str, Any]
+    place: str
+
+
+def conversation(system: object, messages: object) -> list[Said]:
+    """All messages, the system's first.
+
+    Raises:
+        InvalidValue: naming the block, such as `messages[2].content[0].type`.
+    """
+    if messages is None:
+        raise MissingValue("messages is missing.", param="messages")
+    if not isinstance(messages, list) or not messages:
+        raise InvalidValue("messages must be a list of at least one message.", param="messages")
+    said = [] if system is None else [Said({"role": "system", "content": _texts(system, "system")}, "system")]
+    for index, turn in enumerate(messages):
+        said += _turn(turn, f"messages[{index}]")
+    return said
+
+
+def _turn(turn: object, at: str) -> Iterator[Said]:
+    if not isinstance(turn, dict):
+        raise InvalidValue(f"{at} must be an object with role and content.", param=at)
+    role, content = turn.get("role"), turn.get("content")
+    if role not in ("user", "assistant"):
+        said = f"{at}.role is {shown(role)}; it must be user or assistant, and system stands apart."
+        raise InvalidValue(said, param=f"{at}.role")
+    if content is None:
+        raise MissingValue(f"{at}.content is missing.", param=f"{at}.content")
+    if isinstance(content, str):
+        return iter([Said({"role": role, "content": content}, at)])
+    blocks = list(_blocks(content, f"{at}.content"))
+    return _asked(blocks, at) if role == "user" else iter([_answered(blocks, at)])
+
+
+def _asked(blocks: list[tuple[Block, str]], at: str) -> Iterator[Said]:
+    texts: list[Block] = []
+    for block, place in blocks:
+        if block["type"] == "text":
+            texts.append(_text(block, place))
+            continue
+        if block["type"] != "tool_result":
+            raise _unknown(block, place, "text and tool_result")
+        if texts:
+            yield Said({"role": "user", "content": _joined(texts)}, at)
+            texts = []
+        yield Said(_result(block, place), place)
+    if texts:
+        yield Said({"role": "user", "content": _joined(texts)}, at)
+
+
+def _answered(blocks: list[tuple[Block, str]], at: str) -> Said:
+    texts: list[Block] = []
+    thoughts: list[str] = []
+    calls: list[Block] = []
+    for block, place in blocks:
+        if block["type"] == "text":
+            texts.append(_text(block, place))
+        elif block["type"] == "thinking":
+            thoughts.append(_string(block.get("thinking"), f"{place}.thinking"))
+        elif block["type"] == "tool_use":
+            calls.append(_call(block, place))
+        else:
+            raise _unknown(block, place, "text, thinking and tool_use")
+    message: dict[str, Any] = {"role": "assistant", "content": _joined(texts)}
+    if thoughts:
+        message["reasoning_content"] = "".join(thoughts)
+    if calls:
+        message["tool_calls"] = calls
+    elif not texts:
+        raise InvalidValue(f"{at}.content must hold text or tool_use.", param=f"{at}.content")
+    return Said(message, at)
+
+
+def _result(block: Block, at: str) -> dict[str, Any]:
+    """Templates have no place for `is_error`: the text itself tells."""
+    content = block.get("content")
+    return {
+        "role": "tool",
+        "tool_call_id": _string(block.get("tool_use_id"), f"{at}.tool_use_id"),
+        "content": "" if content is None else _texts(content, f"{at}.content"),
+    }
+
+
+def _call(block: Block, at: str) -> Block:
+    arguments = block.get("input")
+    if not isinstance(arguments, dict):
+        raise InvalidValue(f"{at}.input must be an object.", param=f"{at}.input")
+    function = {
+        "name": _string(block.get("name"), f"{at}.name"),
+        "arguments": orjson.dumps(arguments).decode(),
+    }
+    return {"id": _string(block.get("id"), f"{at}.id"), "type": "function", "function": function}
+
+
+def _texts(value: object, at: str) -> str | list[Block] | None:
+    """Text, or blocks of nothing else."""
+    if isinstance(value, str):
+        return value
+    blocks = []
+    for block, place in _blocks(value, at):
+        if block["type"] != "text":
+            raise _unknown(block, place, "text")
+        blocks.append(_text(block, place))
+    return _joined(blocks)
+
+
+def _blocks(value: object, at: str) -> Iterator[tuple[Block, str]]:
+    if not isinstance(value, list):
+        raise InvalidValue(f"{at} must be text or a list of content blocks.", param=at)
+    if not value:
+        raise InvalidValue(f"{at} must hold at least one content block.", param=at)
+    for index, block in enumerate(value):
+        place = f"{at}[{index}]"
+        if not isinstance(block, dict) or not isinstance(block.get("type"), str):
+            raise InvalidValue(f"{place} must be an object with a type.", param=place)
+        yield block, place
+
+
+def _joined(texts: list[Block]) -> str | list[Block] | None:
+    if len(texts) == 1:
+        return str(texts[0]["text"])
+    return texts or None
+
+
+def _text(block: Block, at: str) -> Block:
+    return {"type": "text", "text": _string(block.get("text"), f"{at}.text")}
+
+
+def _string(value: object, at: str) -> str:
+    if value is None:
+        raise MissingValue(f"{at} is missing.", param=at)
+    if not isinstance(value, str):
+        raise InvalidValue(f"{at} must be text.", param=at)
+    return value
+
+
+def _unknown(block: Block, at: str, known: str) -> Unsupported:
+    said = f"{at}.type is {shown(block['type'])}; this service reads {known} here."
+    return Unsupported(said, param=f"{at}.type")
