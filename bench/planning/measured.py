@@ -96,7 +96,9 @@ def _knee(on: Machine, prompt: int) -> float:
 
 
 def overload() -> Iterator[Figure]:
-    """`vllm serve` as it comes and with a line of six, 25 s of arrivals, prompts of 47 tokens: good answers a second, and TTFT.
+    """`vllm serve`, as it comes and with a line of six: good answers a second, and TTFT.
+
+    For 25 s requests arrive, with prompts of 47 tokens.
 
     Its pace: 17 tokens/s alone, 135 for 32 at once, a first token of 37 tokens after 0.15 s; and, since other
     work ran beside it in this run, slower by a factor that the TTFT at 4 requests/s gives.

@@ -51,9 +51,15 @@ def only(manifests: list[Manifest], kind: str) -> Manifest:
     return found
 
 
+def pod(manifests: list[Manifest]) -> Manifest:
+    """The template of the service's pods."""
+    found: Manifest = only(manifests, "Deployment")["spec"]["template"]
+    return found
+
+
 def container(manifests: list[Manifest]) -> Manifest:
     """The service's container."""
-    (found,) = only(manifests, "Deployment")["spec"]["template"]["spec"]["containers"]
+    (found,) = pod(manifests)["spec"]["containers"]
     assert isinstance(found, dict)
     return found
 
