@@ -21,6 +21,7 @@ from service.admission.counts import Counts
 from service.admission.quotas import Quotas
 from service.admission.tenants import Tenants
 from service.chat.life import Life
+from service.chat.models import Models
 from service.chat.service import Chat
 from service.chat.watch import Watch
 from service.engine.protocol import Engine
@@ -32,6 +33,7 @@ from service.settings import Settings
 from service.telemetry.metrics import Metrics
 from service.telemetry.observer import Observer
 from service.telemetry.traces import traces_from_environment
+from service.web.adapters import adapter_routes
 from service.web.answering import Answering
 from service.web.authenticate import Authenticate
 from service.web.cors import Cors
@@ -69,7 +71,7 @@ def build(settings: Settings, engine: Engine, renderer: Renderer) -> Parts:
     """The ASGI application and its parts. It answers at once, with `not_ready` until the engine has started.
 
     Raises:
-        StartError: the tenants file or the tracing variables cannot be used.
+        StartError: the tenants file, a LoRA adapter or the tracing variables cannot be used.
     """
     life = Life()
     tenants = Tenants(settings.tenants_file)
@@ -77,7 +79,8 @@ def build(settings: Settings, engine: Engine, renderer: Renderer) -> Parts:
     admission = Admission(_terms(settings))
     observer = _observer(settings, tenants, admission)
     memory = PromptMemory(settings.prompt_memory_bytes)
-    chat = Chat(settings, engine, renderer, life, quotas, admission, memory)
+    models = Models(engine, settings.model_name, settings.lora, settings.lora_folder)
+    chat = Chat(settings, engine, renderer, life, quotas, admission, memory, models)
     watch = Watch(engine, life, settings.hang_s, chat.end_all)
 
     @asynccontextmanager
@@ -100,6 +103,7 @@ def build(settings: Settings, engine: Engine, renderer: Renderer) -> Parts:
     app.include_router(chat_routes(chat, answering, settings))
     app.include_router(face_routes(chat, answering, settings))
     app.include_router(counting_routes(chat, engine, renderer, settings))
+    app.include_router(adapter_routes(chat, settings))
     app.include_router(probes(gauges))
     app.include_router(playground_routes())
     app.openapi_schema = openapi(app, needs_keys=tenants.need_keys)
@@ -178,6 +182,7 @@ def run(settings: Settings, model: str, address: socket.socket, say: Callable[[s
         settings.max_model_len,
         reasoning_parser=settings.reasoning_parser,
         tool_parser=settings.tool_parser or parser_for(renderer.template_text),
+        adapters=settings.adapter_places,
     )
     parts = build(settings, engine, renderer)
 

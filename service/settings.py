@@ -24,6 +24,7 @@ from service.errors import StartError
 PREFIX = "TWOPHASE_"
 ORIGIN = re.compile(r"https?://(?:[a-z0-9.-]+|\[[0-9a-f:]+\])(?::[0-9]{1,5})?")  # as browsers send it
 EMBEDDED_MODEL = "smollm2-135m-instruct"
+RUN_TIME_ADAPTERS = 4  # LoRA adapters that there is room for beside those of the settings
 
 
 def _split(value: object) -> object:
@@ -103,6 +104,13 @@ class Settings(BaseSettings):
     )
     engine_args: dict[str, Any] = Field(
         default_factory=dict, description="Any vLLM engine arguments, as JSON or a TOML table"
+    )
+    lora: dict[str, Path] = Field(
+        default_factory=dict,
+        description="LoRA adapters served from the start, names to folders, as JSON or a TOML table",
+    )
+    lora_folder: Path | None = Field(
+        None, description="Folder of LoRA adapters that tenants with the right `lora_admin` may load"
     )
     tenants_file: Path | None = Field(
         None, description="TOML file of tenants, their keys and limits; read again on SIGHUP"
@@ -185,6 +193,11 @@ class Settings(BaseSettings):
                 "use this service"
             )
         return self
+
+    @property
+    def adapter_places(self) -> int:
+        """How many LoRA adapters the engine is to have room for."""
+        return len(self.lora) + (RUN_TIME_ADAPTERS if self.lora_folder is not None else 0)
 
     @property
     def model_name(self) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from service.engine.lora import Adapter
 from service.engine.protocol import (
     CallPlan,
     Constraint,
@@ -30,12 +31,15 @@ Step = str | float | ServiceError | Delta
 
 
 class ScriptedEngine(Engine):
-    """Plays one script per generation, in the order given; without one it says `word` to the end."""
+    """Plays one script per generation, in the order given; without one it says one word to the end."""
 
     def __init__(self, context_window: int = 1024, kv_capacity_tokens: int = 0) -> None:
         self._facts = EngineFacts(context_window, 49_152, kv_capacity_tokens, 16, "scripted")
         self.reasoning: ReasoningParser | None = None
         self.bounds_thinking = False
+        self.max_adapters = 4
+        self.adapters: dict[int, Adapter] = {}
+        self.adapter_refusal: ServiceError | None = None
         self._scripts: deque[list[Step]] = deque()
         self.started: list[Work] = []
         self.aborted: list[str] = []
@@ -52,7 +56,12 @@ class ScriptedEngine(Engine):
 
     @property
     def facts(self) -> EngineFacts:
-        return replace(self._facts, reasons=self.reasoning is not None, bounds_thinking=self.bounds_thinking)
+        return replace(
+            self._facts,
+            reasons=self.reasoning is not None,
+            bounds_thinking=self.bounds_thinking,
+            max_adapters=self.max_adapters,
+        )
 
     @property
     def load(self) -> EngineLoad:
@@ -88,12 +97,27 @@ class ScriptedEngine(Engine):
     ) -> Sequence[Thinking]:
         return self.reasoning.thinkings(token_ids, n, template_kwargs) if self.reasoning else ()
 
+    async def load_adapter(self, adapter: Adapter) -> None:
+        self.check()
+        if self.adapter_refusal is not None:
+            raise self.adapter_refusal
+        assert adapter.number not in self.adapters and len(self.adapters) < self.max_adapters
+        self.adapters[adapter.number] = adapter
+
+    async def unload_adapter(self, adapter: Adapter) -> None:
+        self.check()
+        del self.adapters[adapter.number]
+
     async def generate(self, work: Work) -> Generation:
         self.check()
         if self.refusal is not None:
             raise self.refusal
         self.started.append(work)
-        steps = self._scripts.popleft() if self._scripts else ["word "] * work.max_output_tokens
+        word = "word "
+        if work.adapter is not None:
+            assert self.adapters[work.adapter.number] is work.adapter
+            word = f"{work.adapter.identity} "
+        steps = self._scripts.popleft() if self._scripts else [word] * work.max_output_tokens
         return _ScriptedGeneration(self, work, steps)
 
     def cancel_start(self) -> None:

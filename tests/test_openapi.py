@@ -14,8 +14,20 @@ from service.app import build
 from service.chat.request import UNHONOURED, ChatRequest
 from service.prompt.renderer import Renderer
 from service.settings import Settings
+from tests.adapters import adapter_folder
 from tests.conftest import Serve
 from tests.scripted import ScriptedEngine
+
+KEY = {"authorization": "Bearer k"}
+
+
+def _tenant(folder: Path) -> Path:
+    """A tenants file with one, who may do everything."""
+    file = folder / "tenants.toml"
+    digest = hashlib.sha256(b"k").hexdigest()
+    rights = '["explain_text", "priority", "lora_admin"]'
+    file.write_text(f'[[tenant]]\nname = "a"\nkey_sha256 = ["{digest}"]\nrights = {rights}\n')
+    return file
 
 
 @pytest.fixture(scope="module")
@@ -30,8 +42,10 @@ def test_every_known_field_is_described(described: dict[str, Any]) -> None:
 
 
 def test_every_post_route_has_a_body_with_examples_that_are_valid_and_are_answered(
-    described: dict[str, Any], client: httpx.Client
+    described: dict[str, Any], serve: Serve, tmp_path: Path
 ) -> None:
+    adapter_folder(tmp_path / "adapters" / "sql-2")
+    client = serve(tenants_file=_tenant(tmp_path), lora_folder=tmp_path / "adapters")
     for path, methods in described["paths"].items():
         if "post" not in methods:
             continue
@@ -40,7 +54,7 @@ def test_every_post_route_has_a_body_with_examples_that_are_valid_and_are_answer
         assert content["examples"]
         for example in content["examples"].values():
             rules.validate(example["value"])
-            assert client.post(path, json=example["value"]).status_code == 200, path
+            assert client.post(path, json=example["value"], headers=KEY).status_code == 200, path
 
 
 def test_every_error_is_told_in_the_described_shape(described: dict[str, Any], client: httpx.Client) -> None:
@@ -52,10 +66,8 @@ def test_every_error_is_told_in_the_described_shape(described: dict[str, Any], c
 
 def test_it_says_where_a_key_is_needed(serve: Serve, tmp_path: Path, described: dict[str, Any]) -> None:
     assert "securitySchemes" not in described["components"]
-    file = tmp_path / "tenants.toml"
-    file.write_text(f'[[tenant]]\nname = "a"\nkey_sha256 = ["{hashlib.sha256(b"k").hexdigest()}"]\n')
-    client = serve(tenants_file=file)
+    client = serve(tenants_file=_tenant(tmp_path))
     assert client.get("/openapi.json").status_code == 401
-    told = client.get("/openapi.json", headers={"authorization": "Bearer k"}).json()
+    told = client.get("/openapi.json", headers=KEY).json()
     assert told["paths"]["/livez"]["get"]["security"] == []
     assert told["paths"]["/v1/chat/completions"]["post"]["security"] == [{"key": []}]

@@ -10,6 +10,8 @@ from service.errors import NotAllowed
 
 Right = Literal["explain_text", "priority", "lora_admin"]
 
+ANONYMOUS_NAME = "anonymous"
+
 
 @dataclass(frozen=True, slots=True)
 class Quota:
@@ -38,11 +40,14 @@ class Tenant:
 
     def require(self, right: Right) -> None:
         """Raises NotAllowed unless the tenant has the right."""
-        if right not in self.rights:
-            raise NotAllowed(f"This API key does not have the right {right}; ask whoever runs this service.")
-
-
-ANONYMOUS_NAME = "anonymous"
+        if right in self.rights:
+            return
+        if self.name == ANONYMOUS_NAME:
+            raise NotAllowed(
+                f"This needs an API key with the right {right}, and there are no keys here; "
+                "whoever runs this service names them in TWOPHASE_TENANTS_FILE."
+            )
+        raise NotAllowed(f"This API key does not have the right {right}; ask whoever runs this service.")
 
 
 def anonymous() -> Tenant:

@@ -19,8 +19,13 @@ class Salt:
         self._secret = given or secrets.token_bytes(SECRET_BYTES)
         self._made: dict[str, str] = {}
 
-    def of(self, group: str) -> str:
-        """The salt of a cache group; groups come from the tenants file, so they are few."""
+    def of(self, group: str, adapter: str | None = None) -> str:
+        """The salt of a cache group, or of an adapter's share in it.
+
+        Groups come from the tenants file, so they are few; adapters come and go, and theirs are made anew.
+        """
+        if adapter is not None:
+            return cache_salt(self._secret, group, adapter)
         if group not in self._made:
             self._made[group] = cache_salt(self._secret, group)
         return self._made[group]

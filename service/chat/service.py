@@ -26,19 +26,22 @@ from service.chat.effort import check_thinking, template_arguments
 from service.chat.explain import Explanation, Outlook
 from service.chat.holding import Holding
 from service.chat.life import Life
+from service.chat.models import Models
 from service.chat.reading import Reading
 from service.chat.recall import Recall, recall
 from service.chat.request import ChatRequest
 from service.chat.salt import Salt
 from service.chat.spelling import Alphabet
+from service.engine.lora import Adapter
 from service.engine.protocol import CallPlan, Engine, Work
 from service.engine.sampling import Sampling, check_sampling
-from service.errors import OURS, InvalidValue, ModelNotFound, ServiceError, shown
+from service.errors import OURS, InvalidValue, ServiceError
 from service.prompt.memory import PromptMemory
 from service.prompt.prompt import Prompt, RenderOptions
 from service.prompt.renderer import Renderer
 from service.settings import Settings
 from service.telemetry.observer import Observation
+from service.telemetry.record import RequestRecord
 
 
 class Chat:
@@ -53,8 +56,9 @@ class Chat:
         quotas: Quotas,
         admission: Admission,
         memory: PromptMemory,
+        models: Models,
     ) -> None:
-        self.model_name = settings.model_name
+        self.models = models
         self._settings = settings
         self._engine = engine
         self._renderer = renderer
@@ -62,7 +66,6 @@ class Chat:
         self._quotas = quotas
         self._admission = admission
         self._answers: set[Answer] = set()
-        self._since = int(time.time())
         self._salt = Salt(settings.cache_secret)
         self._memory = memory
         self._allowance = Allowance(
@@ -73,7 +76,12 @@ class Chat:
         )
 
     async def start(self) -> None:
-        """Open the slots of an engine that runs."""
+        """Load the adapters into an engine that runs, and open its slots.
+
+        Raises:
+            StartError: the engine cannot use an adapter.
+        """
+        await self.models.start()
         facts = self._engine.facts
         self._admission.open(self._settings.max_running or facts.max_running, facts.kv_capacity_tokens)
         self._memory.open(facts.block_size if facts.reuses_prefixes else 0)
@@ -105,11 +113,12 @@ class Chat:
         self._life.enter()
         holding = Holding(self._life.leave, visit)
         try:
+            adapter = self._chosen(request, record, holding)
             self._check(request, caller.tenant)
             record.reasons = self._reasons(request)
             plan = await self._plan(request)
             prompt, record.budget = budgeted = await self.fit(request, caller.tenant)
-            work = self._work(request, caller.tenant, *budgeted, plan)
+            work = self._work(request, caller.tenant, adapter, *budgeted, plan)
             await self._check_words(work.sampling)
             known = await self._recall(request, caller.tenant, work, *budgeted)
             record.rendered_s = time.monotonic()
@@ -161,7 +170,7 @@ class Chat:
             plan = await self._plan(request)
             began_s = time.monotonic()
             prompt, budget = await self.fit(request, tenant)
-            work = self._work(request, tenant, prompt, budget, plan)
+            work = self._work(request, tenant, self.models.find(request.model), prompt, budget, plan)
             await self._check_words(work.sampling)
             known = await self._recall(request, tenant, work, prompt, budget)
             render_s = time.monotonic() - began_s
@@ -184,7 +193,7 @@ class Chat:
         """
         self._life.enter()
         try:
-            self._check_model(model)
+            self.models.find(model)
             yield
         finally:
             self._life.leave()
@@ -223,28 +232,19 @@ class Chat:
         """
         return await self._renderer.render(request.messages, self._options(request, tenant))
 
-    def model_card(self) -> dict[str, Any]:
-        """The entry of the model in `/v1/models`."""
-        return {
-            "id": self.model_name,
-            "object": "model",
-            "created": self._since,
-            "owned_by": "twophase",
-            "max_model_len": self._engine.facts.context_window,
-        }
-
     async def _plan(self, request: ChatRequest) -> CallPlan:
         """Nothing is held yet but the tenant's visit: a grammar that takes long to check keeps no slot."""
         return await call_plan(request, self._engine, shows_tools=self._renderer.shows_tools)
 
-    def _check_model(self, name: str | None) -> None:
-        if name is not None and name != self.model_name:
-            raise ModelNotFound(
-                f"There is no model {shown(name)} here; this service has {self.model_name}.", param="model"
-            )
+    def _chosen(self, request: ChatRequest, record: RequestRecord, holding: Holding) -> Adapter | None:
+        """The adapter that the request names, which the engine keeps for as long as the request lasts."""
+        adapter = self.models.find(request.model)
+        if adapter is not None:
+            record.model = adapter.name
+            holding.at_close(self.models.use(adapter))
+        return adapter
 
     def _check(self, request: ChatRequest, tenant: Tenant) -> None:
-        self._check_model(request.model)
         check_thinking(request, self._engine.facts)
         if request.priority is not None and request.priority != tenant.priority:
             tenant.require("priority")
@@ -291,7 +291,13 @@ class Chat:
         return self._engine.facts.reasons and request.written is None
 
     def _work(
-        self, request: ChatRequest, tenant: Tenant, prompt: Prompt, budget: Budget, plan: CallPlan
+        self,
+        request: ChatRequest,
+        tenant: Tenant,
+        adapter: Adapter | None,
+        prompt: Prompt,
+        budget: Budget,
+        plan: CallPlan,
     ) -> Work:
         facts = self._engine.facts
         n, most = request.n or 1, budget.max_output_tokens
@@ -309,7 +315,8 @@ class Chat:
             stream=bool(request.stream),
             constraint=plan.constraint,
             priority=tenant.priority if request.priority is None else request.priority,
-            cache_salt=self._salt.of(tenant.cache_group),
+            cache_salt=self._salt.of(tenant.cache_group, None if adapter is None else adapter.identity),
+            adapter=adapter,
         )
 
     def _options(self, request: ChatRequest, tenant: Tenant) -> RenderOptions:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol
 
+from service.engine.lora import Adapter
 from service.engine.sampling import Sampling
 from service.errors import ServiceError, StartError
 
@@ -37,6 +38,7 @@ class EngineFacts:
     bounds_thinking: bool = False  # it can be made to stop thinking after some tokens
     reasons_in_special_tokens: bool = False  # which therefore have to be in its text
     tool_parser: str | None = None  # how the model writes tool calls of its own accord, if that is known
+    max_adapters: int = 0  # LoRA adapters it can have at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,7 @@ class Work:
     cache_salt: str | None = None  # only prompts under the same salt share cached prefixes
     stream: bool = True  # False: only the first token and the end of each choice are handed over
     constraint: Constraint | None = None  # one that the engine's `check_constraint` has let pass
+    adapter: Adapter | None = None  # one that is loaded, and stays so until the generation ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,6 +252,21 @@ class Engine(Protocol):
         """How to read the thinking in each of n answers; none where there will be none to read.
 
         `template_kwargs` are what the prompt was rendered with.
+        """
+
+    async def load_adapter(self, adapter: Adapter) -> None:
+        """Read an adapter, so that generations can use it. At most `max_adapters` are in the engine.
+
+        Raises:
+            InvalidValue: it cannot be used; the engine goes on without it.
+            EngineUnavailable: the engine has died.
+        """
+
+    async def unload_adapter(self, adapter: Adapter) -> None:
+        """Forget an adapter that no generation uses.
+
+        Raises:
+            ServiceError: it could not be done.
         """
 
     async def generate(self, work: Work) -> Generation:

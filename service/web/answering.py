@@ -138,7 +138,7 @@ class _Opening:
             request.scope["headers"],
             route=self._face.route,
             response_id=self._face.new_id(),
-            model=self._chat.model_name,
+            model=self._chat.models.base,
             client=None if request.client is None else request.client.host,
         )
         observation.record.tenant = self._tenant.name

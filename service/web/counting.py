@@ -82,7 +82,11 @@ class _Routes:
         explanation = await self._chat.explain(wish, tenant)
         spelling = self._renderer.vocabulary.bytes_by_id if tenant.may("explain_text") else None
         report = await asyncio.to_thread(explanation.report, spelling)
-        answer = {"object": "chat.completion.explanation", "model": self._chat.model_name, **report}
+        answer = {
+            "object": "chat.completion.explanation",
+            "model": wish.model or self._chat.models.base,
+            **report,
+        }
         return _json(answer, ignored, explanation.budget.headers())
 
     async def capacity(

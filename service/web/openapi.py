@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from service.chat.request import UNHONOURED, ChatRequest
 from service.errors import ServiceError
 from service.telemetry.record import CHAT_ROUTE
+from service.web.adapters import LoadAdapter, UnloadAdapter
 from service.web.answering import DEADLINE_HEADER, LONGEST_DEADLINE_MS
 from service.web.authenticate import PROBES
 from service.web.counting import Detokenize, TokenizeOptions, TokenizeText
@@ -35,6 +36,8 @@ MODELS: Mapping[type[BaseModel], Unhonoured] = {  # of bodies, with the fields t
     TokenizeOptions: {},
     TokenizeText: {},
     Detokenize: {},
+    LoadAdapter: {},
+    UnloadAdapter: {},
 }
 QUESTION = {"messages": [{"role": "user", "content": "What is the capital of France?"}]}
 CHATS = {
@@ -65,6 +68,8 @@ BODIES: Mapping[str, tuple[str, Mapping[str, Schema]]] = {  # of each POST route
     f"{MESSAGES}/count_tokens": ("CountRequest", {"conversation": TURNS}),
     "/tokenize": ("TokenizeRequest", {"text": {"prompt": "Name three rivers."}, "messages": QUESTION}),
     "/detokenize": ("Detokenize", {"ids": {"tokens": [260, 2]}}),
+    "/v1/load_lora_adapter": ("LoadAdapter", {"new": {"lora_name": "sql", "lora_path": "sql-2"}}),
+    "/v1/unload_lora_adapter": ("UnloadAdapter", {"by name": {"lora_name": "sql"}}),
 }
 ANSWERED = (CHAT, COMPLETIONS, MESSAGES)  # by the model
 TEXT = {"schema": {"type": "string"}}

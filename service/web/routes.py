@@ -10,7 +10,6 @@ from starlette.responses import JSONResponse
 from service.admission.tenant import Tenant
 from service.chat.reply import Reply
 from service.chat.service import Chat
-from service.errors import ModelNotFound, shown
 from service.settings import Settings
 from service.telemetry.record import CHAT_ROUTE
 from service.web.answering import Answering
@@ -26,8 +25,8 @@ def chat_routes(chat: Chat, answering: Answering, settings: Settings) -> APIRout
     router.post(CHAT_ROUTE, summary="Answer a conversation, streamed or whole")(
         answering.endpoint(ChatFace(settings))
     )
-    router.get("/v1/models", summary="The model served here")(models.all)
-    router.get("/v1/models/{name:path}", summary="One model by name")(models.one)
+    router.get("/v1/models", summary="The model served here, and its LoRA adapters")(models.all)
+    router.get("/v1/models/{name:path}", summary="One of them by name")(models.one)
     return router
 
 
@@ -55,13 +54,10 @@ class ChatFace(Face):
 
 class _Models:
     def __init__(self, chat: Chat) -> None:
-        self._chat = chat
+        self._models = chat.models
 
     async def all(self) -> JSONResponse:
-        return JSONResponse({"object": "list", "data": [self._chat.model_card()]})
+        return JSONResponse({"object": "list", "data": self._models.cards()})
 
     async def one(self, name: str) -> JSONResponse:
-        served = self._chat.model_name
-        if name != served:
-            raise ModelNotFound(f"There is no model {shown(name)} here; this service has {served}.")
-        return JSONResponse(self._chat.model_card())
+        return JSONResponse(self._models.card(name))

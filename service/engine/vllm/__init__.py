@@ -1,5 +1,6 @@
 """vLLM's AsyncLLM behind the engine protocol. Nothing outside this room imports vLLM.
 
+adapters.py     LoRA adapters into the engine and out of it
 arguments.py    the operator's engine arguments over our defaults; what is known of a started engine
 engine.py       `VllmEngine`: start, generate, close
 grammars.py     constraints in vLLM's words, tried before the engine sees them

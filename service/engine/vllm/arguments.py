@@ -14,6 +14,7 @@ from vllm.version import __version__ as vllm_version
 
 from service.engine.memory import folder_weights_bytes, free_bytes, kv_cache_bytes
 from service.engine.protocol import EngineFacts, EngineStartError
+from service.engine.vllm.adapters import lora_args, most_adapters
 from service.engine.vllm.grammars import BACKEND
 from service.engine.vllm.reasoning import ReasoningParser
 from service.errors import shown
@@ -22,8 +23,10 @@ from service.settings import nearest
 ADVISED = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")  # never a token limit
 
 
-def engine_args(model: str, args: Mapping[str, Any], max_model_len: int | None) -> AsyncEngineArgs:
-    """The operator's arguments over our defaults.
+def engine_args(
+    model: str, args: Mapping[str, Any], max_model_len: int | None, adapters: int = 0
+) -> AsyncEngineArgs:
+    """The operator's arguments over our defaults, with room for so many LoRA adapters.
 
     Raises:
         EngineStartError: for an argument that vLLM does not have, or a value it does not take.
@@ -44,7 +47,8 @@ def engine_args(model: str, args: Mapping[str, Any], max_model_len: int | None) 
         chosen["max_model_len"] = max_model_len
     structured = {"structured_outputs_config": _structured(args.get("structured_outputs_config") or {})}
     try:
-        return AsyncEngineArgs(**{**chosen, **args, **structured, "model": model})
+        lora = lora_args(args, adapters) if adapters else {}
+        return AsyncEngineArgs(**{**chosen, **args, **lora, **structured, "model": model})
     except Exception as exc:
         raise EngineStartError(f"engine_args: {shown(str(exc), 400)}") from exc
 
@@ -77,6 +81,7 @@ def facts_of(llm: AsyncLLM, tool_parser: str | None, reasoning: ReasoningParser 
         tool_parser=tool_parser,
         reasons=reasoning is not None,
         reasons_in_special_tokens=reasoning is not None and not reasoning.hides_special_tokens,
+        max_adapters=most_adapters(config.lora_config),
         bounds_thinking=config.reasoning_config is not None and config.reasoning_config.enabled,
     )
 

@@ -17,6 +17,7 @@ from vllm.v1.engine.output_processor import RequestState
 from xgrammar import TokenizerInfo
 
 from service.engine.grammar import Limits, Workshop
+from service.engine.lora import Adapter
 from service.engine.protocol import (
     CallPlan,
     Constraint,
@@ -30,6 +31,7 @@ from service.engine.protocol import (
     Work,
 )
 from service.engine.sampling import Sampling
+from service.engine.vllm import adapters as lora
 from service.engine.vllm.arguments import engine_args, facts_of, start_failure
 from service.engine.vllm.generation import VllmGeneration
 from service.engine.vllm.grammars import Grammars
@@ -54,6 +56,7 @@ class VllmEngine:
         *,
         tool_parser: str | None = None,
         reasoning_parser: str | None = None,
+        adapters: int = 0,
         trial: Limits | None = None,
     ) -> None:
         if (
@@ -61,7 +64,7 @@ class VllmEngine:
         ):  # the engine itself uses it to bound thinking, and to hold back grammars
             check_reasoning_parser(reasoning_parser)
             args = {"reasoning_parser": reasoning_parser, **args}
-        self._args = engine_args(model, args, max_model_len)
+        self._args = engine_args(model, args, max_model_len, adapters)
         self._reasoning_parser_name = reasoning_parser
         self._reasoning_parser: ReasoningParser | None = None
         self._tool_parser_name = tool_parser
@@ -150,6 +153,16 @@ class VllmEngine:
             return ()
         return self._reasoning_parser.thinkings(token_ids, n, template_kwargs)
 
+    async def load_adapter(self, adapter: Adapter) -> None:
+        self.check()
+        assert self._llm is not None
+        await lora.load(self._llm, adapter)
+
+    async def unload_adapter(self, adapter: Adapter) -> None:
+        self.check()
+        assert self._llm is not None
+        await lora.unload(self._llm, adapter)
+
     async def generate(self, work: Work) -> Generation:
         self.check()
         assert self._llm is not None
@@ -159,6 +172,7 @@ class VllmEngine:
                 work.id,
                 tokens_input(work.token_ids, cache_salt=work.cache_salt),
                 params,
+                lora_request=None if work.adapter is None else lora.lora_request(work.adapter),
                 priority=work.priority,
             )
         except Exception as exc:

@@ -1,0 +1,49 @@
+"""A LoRA adapter: its name here, where it lies, and what has to lie there, in the files that peft writes."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+CONFIG = "adapter_config.json"
+WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin", "adapter_model.pt")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,63}")
+NAME_RULE = "has 1 to 64 letters, digits and . _ : / - and begins with a letter or a digit"
+
+
+@dataclass(frozen=True, slots=True)
+class Adapter:
+    """One load of an adapter. Another load under the same name is another adapter.
+
+    `version` counts the loads under this name: what the engine has computed for one is wrong for the next.
+    `number` is that of no other load in this process: an engine may remember one whose load has failed.
+    """
+
+    name: str
+    number: int  # from 1
+    folder: Path
+    version: int = 1
+
+    @property
+    def identity(self) -> str:
+        """A name that no other load has: the name itself for the first, which is the same in all replicas."""
+        return self.name if self.version == 1 else f"{self.name}@{self.version}"
+
+
+def folder_fault(folder: Path) -> str | None:
+    """Why `folder` holds no adapter, without its path; None where it looks like one. Reads a small file."""
+    try:
+        if not (folder / CONFIG).is_file():
+            return f"there is no {CONFIG}"
+        if not any((folder / name).is_file() for name in WEIGHTS):
+            return f"there is no {WEIGHTS[0]}"
+        config = json.loads((folder / CONFIG).read_bytes())
+    except OSError as exc:
+        return f"it cannot be read: {exc.strerror}"
+    except ValueError:
+        return f"{CONFIG} is no JSON"
+    if not isinstance(config, dict) or not isinstance(config.get("r"), int):
+        return f"{CONFIG} names no rank (r)"
+    return None
