@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+import sysconfig
 import zipfile
 from pathlib import Path
 
@@ -17,6 +18,9 @@ from service.web.authenticate import PROBES
 from tests.deploy.dockerfile import DOCKERFILE, ROOT, Stage, build, lineage, sent, stages
 
 TARGETS = ("cpu", "cuda")
+# What Debian's smallest image has, since apt and Python themselves need it.
+IN_EVERY_IMAGE = {"libc", "libm", "libgcc_s", "libpthread", "libstdc++", "libdl", "librt", "libz"}
+PACKAGES = {"libnuma": "libnuma1"}
 TAG = re.compile(r"[\w./-]+:v?\d+\.\d+\.\d+[\w.-]*(@sha256:[0-9a-f]{64})?")
 
 
@@ -123,3 +127,14 @@ def test_nothing_else_of_the_repository_can_get_into_a_layer() -> None:
         assert not sent(ROOT / name), name
     assert not sent(ROOT / "service" / "__pycache__" / "app.cpython-311.pyc")
     assert sent(ROOT / "service" / "app.py")
+
+
+def test_libraries_that_the_kernels_ask_the_system_for_are_in_the_image(written: dict[str, Stage]) -> None:
+    site = Path(sysconfig.get_path("platlib"))
+    kernels = [*site.glob("vllm/*.so"), *site.glob("torch/lib/libtorch_cpu.so")]
+    said = subprocess.run(["ldd", *kernels], capture_output=True, text=True).stdout
+    asked = set(re.findall(r"=> /(?:usr/)?lib/[^ ]*/(lib[\w+]+)\.so", said))
+    assert asked > {"libc", "libstdc++"}
+    installed = " ".join(text for stage in lineage(written, "cpu") for text in stage.all("RUN"))
+    for name in asked - IN_EVERY_IMAGE:
+        assert PACKAGES[name] in installed.split(), f"{name} is not in the image"
