@@ -55,14 +55,17 @@ class AsItComes(VllmServe):
     args = RUNNING
 
 
-class Tuned(VllmServe):
-    """With the queue length that served most in time when several were tried on this kind of machine."""
-
-    name, label = "tuned", "vllm serve, queue of 6"
-    args = {**RUNNING, "max_num_queued_reqs": 6}
+Kind = type[Untuned] | type[AsItComes]
 
 
-CONTESTANTS: Sequence[type[Untuned] | type[AsItComes] | type[Tuned]] = (Untuned, AsItComes, Tuned)
+def tuned(queued: int) -> Kind:
+    """With a queue of a length that somebody has chosen."""
+    args = {**RUNNING, "max_num_queued_reqs": queued}
+    return type(
+        "Tuned",
+        (AsItComes,),
+        {"name": f"tuned-{queued}", "label": f"vllm serve, queue of {queued}", "args": args},
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,14 +103,16 @@ def good(call: Call) -> bool:
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m bench.overload", description=__doc__)
-    parser.add_argument("--rates", default="1,2,4,8", help="requests a second (%(default)s)")
+    parser.add_argument("--rates", default="4,8,16", help="requests a second (%(default)s)")
     parser.add_argument("--seconds", type=float, default=25, help="of arrivals at each rate (%(default)g)")
+    parser.add_argument("--queues", default="6,16", help="lengths of vllm serve's queue to try (%(default)s)")
     parser.add_argument("--only", default="", help="labels that contain this text")
     parser.add_argument("--write", action="store_true", help="write the results into bench/RESULTS.md")
     options = parser.parse_args(argv)
     rates = [float(rate) for rate in options.rates.split(",")]
     try:
-        turns = measured(rates, options.seconds, [kind for kind in CONTESTANTS if options.only in kind.label])
+        kinds = [Untuned, AsItComes, *(tuned(int(length)) for length in options.queues.split(","))]
+        turns = measured(rates, options.seconds, [kind for kind in kinds if options.only in kind.label])
     except BenchError as exc:
         print(f"bench: {exc}", file=sys.stderr)
         return 1
@@ -121,9 +126,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def measured(
-    rates: Sequence[float], seconds: float, kinds: Sequence[type[Untuned] | type[AsItComes] | type[Tuned]]
-) -> list[Turn]:
+def measured(rates: Sequence[float], seconds: float, kinds: Sequence[Kind]) -> list[Turn]:
     """One contestant after the other, each at every rate; only one is loaded at a time.
 
     Raises:

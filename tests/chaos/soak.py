@@ -33,6 +33,7 @@ WARM_UP = 0.25  # of the whole time: pools and caches fill first
 MOST_GROWTH = 0.02
 SILENT_S = 3.0  # after the last caller, for what is still being put away
 STRAY = re.compile(r"Traceback|never retrieved|was never awaited|Task was destroyed")
+LINES_OF_A_FAULT = 25
 LEFT_OVER = (
     "twophase_inflight",
     "twophase_kv_reserved_tokens",
@@ -64,7 +65,7 @@ class Findings:
     def faults(self) -> list[str]:
         """Why it is not well, in sentences."""
         found = [f"{name} is {value:g} with nobody there" for name, value in self.left_over.items() if value]
-        found += [f"the log has: {line.strip()}" for line in self.stray[:5]]
+        found += [f"the log has: {lines}" for lines in self.stray[:3]]
         if self.growth > MOST_GROWTH:
             found.append(f"memory has grown by {self.growth:.1%}")
         if not self.same_engine:
@@ -95,9 +96,15 @@ def soak(served: Served, minutes: float) -> Findings:
     time.sleep(SILENT_S)
     found = Findings(minutes, storm.endings(), storm.alive_p99_ms(), memory_mb)
     found.left_over = _left_over(httpx.get(served.url + "/metrics").text)
-    found.stray = [line for line in served.lines if STRAY.search(line)]
+    found.stray = _stray(served.lines)
     found.same_engine = core.is_running() and engine_core(served) == core
     return found
+
+
+def _stray(lines: Sequence[str]) -> list[str]:
+    """Signs of what nobody has caught, with the lines after them."""
+    starts = [number for number, line in enumerate(lines) if STRAY.search(line)]
+    return ["".join(lines[number : number + LINES_OF_A_FAULT]) for number in starts]
 
 
 def _left_over(page: str) -> dict[str, float]:
