@@ -25,8 +25,7 @@ WORDS = list(range(300, 330))
 def thinker(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     """A client of a service whose model has marks for its thinking."""
     model = make(tmp_path_factory.mktemp("models") / "thinker", cache, context_window=1024)
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        _rename(model / name)
+    _rename(model)
     with (
         serving(
             "--model",
@@ -40,15 +39,15 @@ def thinker(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[h
         yield client
 
 
-def _rename(file: Path) -> None:
-    """Give two control tokens the names of the marks."""
-    text = file.read_text()
-    known = {token["id"]: token["content"] for token in json.loads(text).get("added_tokens", ())}
-    if not known:
-        known = {int(at): token["content"] for at, token in json.loads(text)["added_tokens_decoder"].items()}
-    for mark, token_id in MARKS.items():
-        text = text.replace(json.dumps(known[token_id]), json.dumps(mark))
-    file.write_text(text)
+def _rename(model: Path) -> None:
+    """Give two control tokens of the tokenizer the names of the marks."""
+    added = json.loads((model / "tokenizer.json").read_text())["added_tokens"]
+    names = {token["id"]: token["content"] for token in added}
+    for file in (model / "tokenizer.json", model / "tokenizer_config.json"):
+        text = file.read_text()
+        for mark, token_id in MARKS.items():
+            text = text.replace(json.dumps(names[token_id]), json.dumps(mark))
+        file.write_text(text)
 
 
 def ask(client: httpx.Client, **fields: Any) -> httpx.Response:
