@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from vllm.config import StructuredOutputsConfig
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.platforms import current_platform
 from vllm.v1.engine.async_llm import AsyncLLM
@@ -45,22 +46,24 @@ def engine_args(
             chosen["kv_cache_memory_bytes"] = kv_cache_bytes(free_bytes(), folder_weights_bytes(model))
     if max_model_len is not None:
         chosen["max_model_len"] = max_model_len
-    structured = {"structured_outputs_config": _structured(args.get("structured_outputs_config") or {})}
     try:
+        structured = {"structured_outputs_config": _structured(args.get("structured_outputs_config") or {})}
         lora = lora_args(args, adapters) if adapters else {}
         return AsyncEngineArgs(**{**chosen, **args, **lora, **structured, "model": model})
+    except EngineStartError:
+        raise
     except Exception as exc:
         raise EngineStartError(f"engine_args: {shown(str(exc), 400)}") from exc
 
 
-def _structured(given: Mapping[str, Any]) -> dict[str, Any]:
+def _structured(given: Mapping[str, Any]) -> StructuredOutputsConfig:
     """JSON without free white space, in which a small model can lose itself, and the backend we try with."""
     fixed = {"backend": BACKEND, "disable_any_whitespace": True}
     if changed := [name for name, value in fixed.items() if given.get(name, value) != value]:
         raise EngineStartError(
             f"engine_args: structured_outputs_config.{changed[0]} is {fixed[changed[0]]} here; leave it out"
         )
-    return {**given, **fixed}
+    return StructuredOutputsConfig(**{**given, **fixed})  # vLLM adds to it, and cannot to a dict
 
 
 def facts_of(llm: AsyncLLM, tool_parser: str | None, reasoning: ReasoningParser | None) -> EngineFacts:
