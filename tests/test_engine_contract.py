@@ -134,7 +134,9 @@ async def test_without_a_stream_the_tokens_are_the_same_in_fewer_deltas(engine: 
     assert len(whole.token_ids()) == len(streamed.token_ids())
 
 
-async def test_an_aborted_generation_hands_nothing_over_any_more(engine: Engine) -> None:
+async def test_an_aborted_generation_hands_nothing_over_any_more_and_costs_the_engine_nothing(
+    engine: Engine,
+) -> None:
     if isinstance(engine, ScriptedEngine):
         engine.script("word ", 0.2, *["word "] * 900)
     collected = Collected()
@@ -146,6 +148,9 @@ async def test_an_aborted_generation_hands_nothing_over_any_more(engine: Engine)
     seen = len(collected.deltas)
     await asyncio.sleep(0.3)
     assert len(collected.deltas) == seen < 900
+    steps = engine.steps
+    await asyncio.sleep(0.5)
+    assert engine.steps == steps, "the engine still works on it"
     assert len((await finished(await engine.generate(work("after abort")))).token_ids()) == 8
 
 

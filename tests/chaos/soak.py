@@ -32,7 +32,7 @@ SAMPLE_S = 5.0
 WARM_UP = 0.25  # of the whole time: pools and caches fill first
 MOST_GROWTH = 0.02
 SILENT_S = 3.0  # after the last caller, for what is still being put away
-STRAY = re.compile(r"Traceback|never retrieved|was never awaited|Task was destroyed")
+STRAY = re.compile(r"Traceback|could not be ended|never retrieved|was never awaited|Task was destroyed")
 LINES_OF_A_FAULT = 25
 LEFT_OVER = (
     "twophase_inflight",

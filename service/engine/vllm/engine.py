@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -41,6 +42,8 @@ from service.engine.vllm.reasoning import ReasoningParser, check_reasoning_parse
 from service.engine.vllm.tool_parser import ToolParser
 from service.engine.vllm.translate import translate
 from service.errors import EngineUnavailable, ServiceError
+
+log = logging.getLogger(__name__)
 
 WARM_UP_TOKENS = 4
 
@@ -232,7 +235,12 @@ class VllmEngine:
         if self._llm is not None:
             task = asyncio.ensure_future(self._llm.abort(request_id, internal=internal))
             self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            task.add_done_callback(self._aborted)
+
+    def _aborted(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (fault := task.exception()) is not None:
+            log.error("a request could not be ended in the engine", exc_info=fault)
 
 
 class _Done(Sink):

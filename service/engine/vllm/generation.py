@@ -98,7 +98,8 @@ class VllmGeneration(Generation):
 class Shortcut:
     """In place of `RequestState.make_request_output`, where there is one choice, in deltas, without logprobs.
 
-    Plain steps go to `generation.plain` and vLLM gets None for them; all others go vLLM's way.
+    Plain steps go to `generation.plain` and vLLM gets None for them; all others go vLLM's way. The names of
+    the parameters are vLLM's, which passes some of them by name.
     """
 
     __slots__ = ("_make", "_next_text", "_plain", "_preemptions", "_stats")
@@ -111,14 +112,14 @@ class Shortcut:
         self._preemptions = -1  # noted so far; the first token is not plain: it brings the clock
 
     def __call__(
-        self, new_token_ids: list[int], pooling: Any, finish: Any, *rest: Any, **more: Any
+        self, new_token_ids: list[int], pooling_output: Any, finish_reason: Any, *rest: Any, **more: Any
     ) -> RequestOutput | None:
         preemptions = self._stats.num_preemptions
-        if finish is None and preemptions == self._preemptions:
+        if finish_reason is None and preemptions == self._preemptions:
             self._plain(self._next_text(False, True), new_token_ids)
             return None
         self._preemptions = preemptions
-        return self._make(new_token_ids, pooling, finish, *rest, **more)
+        return self._make(new_token_ids, pooling_output, finish_reason, *rest, **more)
 
 
 def _logprobs(flat: FlatLogprobs) -> list[TokenLogprob]:
