@@ -134,7 +134,7 @@ async def test_without_a_stream_the_tokens_are_the_same_in_fewer_deltas(engine: 
     assert len(whole.token_ids()) == len(streamed.token_ids())
 
 
-async def test_an_aborted_generation_hands_nothing_over_any_more_and_costs_the_engine_nothing(
+async def test_an_aborted_generation_gives_nothing_and_costs_the_engine_nothing(
     engine: Engine,
 ) -> None:
     if isinstance(engine, ScriptedEngine):
