@@ -53,6 +53,7 @@ pictures: install-dev ## dashboards and playground as they look on a real servic
 
 lock: install-dev ## make requirements/*.lock from pyproject.toml; UPGRADE=1 takes the newest of everything
 	$(BIN)/python requirements/lock.py $(if $(UPGRADE),--upgrade)
+	$(BIN)/python -m tests.clients.lock $(if $(UPGRADE),--upgrade)
 
 clean: ## remove the environment and what the tools left behind
 	rm -rf $(VENV) $(VENV).lock .import_linter_cache .mypy_cache .pytest_cache .ruff_cache .hypothesis dist

@@ -91,13 +91,10 @@ class Environment:
 
     def fast_pip(self, *arguments: str) -> None:
         """With uv, in seconds for pip's minutes; where uv fails, with pip, which may know a mirror."""
-        asked = [self.python, "-m", "pip", "config", "get", "global.index-url"]
-        found = subprocess.run(asked, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True).stdout
-        index = os.environ.get("PIP_INDEX_URL") or found.strip()
         uv = [str(self.path / "bin" / "uv"), "pip", "install", "--no-deps", "--python", self.python]
         before = self._installed()
         try:
-            self._run(*uv, *arguments, **({"UV_DEFAULT_INDEX": index} if index else {}))
+            self._run(*uv, *arguments, **package_index(self.python))
         except Failed as why:
             if self._installed() != before:  # half-made: pip would take what lies there for whole
                 raise
@@ -131,6 +128,14 @@ class Environment:
             raise
         if code:
             raise Failed("\n".join(last_words) or f"It ended with exit code {code}; its own words are above.")
+
+
+def package_index(python: str) -> dict[str, str]:
+    """The variable that names to uv the index that pip was told of, if any: uv reads no settings of pip."""
+    asked = [python, "-m", "pip", "config", "get", "global.index-url"]
+    found = subprocess.run(asked, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True).stdout
+    index = os.environ.get("PIP_INDEX_URL") or found.strip()
+    return {"UV_DEFAULT_INDEX": index} if index else {}
 
 
 def listen(process: subprocess.Popen[str]) -> list[str]:

@@ -126,9 +126,8 @@ def refused(response: httpx.Response, code: str, *figures: int, param: str = "me
     error = response.json()["error"]
     assert (error["code"], error["param"]) == (code, param)
     assert all(str(figure) in error["message"] for figure in figures), error["message"]
-    assert ("This model's maximum context length is" in error["message"]) == (
-        code == "context_length_exceeded"
-    )
+    for words in ("This model's maximum context length is", "prompt is too long"):
+        assert (words in error["message"]) == (code == "context_length_exceeded")
     return str(error["message"])
 
 

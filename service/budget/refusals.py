@@ -1,7 +1,8 @@
 """The sentences of a refused budget: each names window, prompt and output, and what to change.
 
-Clients know a context overflow by its code or by the words "This model's maximum context length
-is". Both stand only where the window decides, so that a client that reacts to either does the same.
+Clients know a context overflow by its code, by the words "This model's maximum context length is" or, those
+that see the message alone, by "prompt is too long". All three stand only where the window decides, so that
+a client that reacts to any of them does the same.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ def prompt_too_long(need: Need, limit: Limit) -> BudgetExceeded:
     if limit.source == "window":
         return ContextLengthExceeded(
             f"This model's maximum context length is {need.context_window} tokens, of which an answer needs "
-            f"at least one; {need.prompt_phrase} and {need.output_phrase}. Shorten the messages.",
+            f"at least one; {need.prompt_phrase} and {need.output_phrase}: the prompt is too long. "
+            "Shorten the messages.",
             param="messages",
             limit=limit.source,
         )
@@ -66,8 +68,8 @@ def output_too_long(need: Need, limit: Limit) -> BudgetExceeded:
     if limit.source == "window":
         return ContextLengthExceeded(
             f"This model's maximum context length is {need.context_window} tokens; {need.prompt_phrase} and "
-            f"{need.output_phrase}, {need.prompt + (need.output or 0)} in all. "
-            f"Shorten the messages, or set {field} to at most {limit.tokens}.",
+            f"{need.output_phrase}, {need.prompt + (need.output or 0)} in all: the prompt is too long for "
+            f"that. Shorten the messages, or set {field} to at most {limit.tokens}.",
             param="messages",
             limit=limit.source,
         )

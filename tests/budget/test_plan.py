@@ -20,6 +20,7 @@ from service.errors import (
 
 W = 4096
 OVERFLOW = "This model's maximum context length is"
+TOO_LONG = "prompt is too long"
 
 
 def decide(prompt_tokens: int, ask: Ask | None = None, limits: Limits | None = None) -> Budget:
@@ -57,7 +58,7 @@ def test_one_token_more_is_refused_or_clamped_as_the_policy_says() -> None:
     with pytest.raises(ContextLengthExceeded) as refused:
         decide(W - 15, Ask(16), rejecting())
     assert refused.value.param == "messages"
-    assert OVERFLOW in refused.value.message
+    assert OVERFLOW in refused.value.message and TOO_LONG in refused.value.message
     assert all(str(number) in refused.value.message for number in (W, W - 15, 16))
     budget = decide(W - 15, Ask(16))
     assert (budget.action, budget.max_output_tokens, budget.decided_by) == ("clamped", 15, "window")
@@ -269,7 +270,8 @@ def test_every_refusal_names_window_prompt_and_output(limits: Limits, ask: Ask, 
         assert str(limits.context_window) in refused.message
         assert str(prompt_tokens) in refused.message
         assert str(wanted(limits, ask) or "no output length") in refused.message
-        assert (OVERFLOW in refused.message) is (refused.code == "context_length_exceeded")
+        for words in (OVERFLOW, TOO_LONG):
+            assert (words in refused.message) is (refused.code == "context_length_exceeded")
         assert len(refused.message) < 400
 
 
