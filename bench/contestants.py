@@ -206,7 +206,7 @@ class VllmServe(Served):
 
     def environ(self, folder: Path) -> dict[str, str]:
         """Of its process."""
-        return _named(folder)
+        return names_of_vllm(folder)
 
 
 class RustFrontEnd(VllmServe):
@@ -264,7 +264,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _named(folder: Path) -> dict[str, str]:
+def names_of_vllm(folder: Path) -> dict[str, str]:
     """What lets vLLM's command line find its own version: its CPU wheel is registered under another name."""
     try:
         importlib.metadata.version("vllm")

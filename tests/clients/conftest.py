@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
-from tests.clients.environments import environment, talk
+from tests.clients.environments import environment
 from tests.real.conftest import Served, serving
 
 KEY, KEY_FOR_ONE_AT_ONCE = "key-of-many", "key-of-one-at-once"
+TALKS = Path(__file__).parent / "talks"
 PATIENCE_S = 240
 
 Said = dict[str, Any]
@@ -45,7 +46,14 @@ def listen(service: Served) -> Callable[[str], Said]:
 
     def listen(client: str) -> Said:
         python = environment(client) / "python"
-        command = [str(python), "-P", str(talk(client)), f"{service.url}/v1", KEY, KEY_FOR_ONE_AT_ONCE]
+        command = [
+            str(python),
+            "-P",
+            str(TALKS / f"ask_{client}.py"),
+            f"{service.url}/v1",
+            KEY,
+            KEY_FOR_ONE_AT_ONCE,
+        ]
         done = subprocess.run(command, env=surroundings(), capture_output=True, text=True, timeout=PATIENCE_S)
         assert done.returncode == 0, done.stderr[-4000:]
         said: Said = json.loads(done.stdout.splitlines()[-1])

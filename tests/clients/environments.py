@@ -7,6 +7,8 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
+from collections.abc import Iterable
 from pathlib import Path
 
 from filelock import FileLock
@@ -14,34 +16,43 @@ from filelock import FileLock
 from requirements.install import package_index
 from tests.system import cache_folder, do_without
 
-TALKS = Path(__file__).parent / "talks"
+CLIENTS = {
+    "guidellm": "guidellm==0.8.1",
+    "instructor": "instructor==1.17.0",
+    "langchain": "langchain-openai==1.7.4",
+    "litellm": "litellm==1.110.2",
+    "openai": "openai==3.57.0",
+    "pydantic_ai": "pydantic-ai-slim[openai]==2.68.0",
+}
+# Large, and good enough as it is here: a client that needs it finds that of our own environment.
+LENT = {"guidellm": ("torch", "torchgen", "torch-*.dist-info")}
+OURS = Path(sysconfig.get_path("purelib"))
 LOCKS = Path(__file__).parent / "locks"
 UV = Path(sys.executable).parent / "uv"
-
-
-def talk(client: str) -> Path:
-    """The program that talks to the service with this client."""
-    return TALKS / f"ask_{client}.py"
 
 
 def environment(client: str) -> Path:
     """The folder `bin` of the client's own environment. A test whose client cannot be fetched is skipped."""
     lock = LOCKS / f"{client}.txt"
-    folder = cache_folder() / "clients" / f"{client}-{hashlib.sha256(lock.read_bytes()).hexdigest()[:12]}"
+    lent = [path for pattern in LENT.get(client, ()) for path in sorted(OURS.glob(pattern))]
+    made_from = hashlib.sha256(lock.read_bytes() + "".join(map(str, lent)).encode()).hexdigest()
+    folder = cache_folder() / "clients" / f"{client}-{made_from[:12]}"
     folder.parent.mkdir(exist_ok=True)
     with FileLock(f"{folder}.lock"):  # another run of the tests may be at it
         if not folder.exists():
-            _make(client, lock, folder)
+            _make(client, lock, lent, folder)
     return folder / "bin"
 
 
-def _make(client: str, lock: Path, folder: Path) -> None:
+def _make(client: str, lock: Path, lent: Iterable[Path], folder: Path) -> None:
     """Whole or not at all: it gets its name when everything is in it."""
     unfinished = folder.with_name(f"{folder.name}.unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
     python = unfinished / "bin" / "python"
     _uv(client, "venv", "--relocatable", "--python", sys.executable, str(unfinished))
     _uv(client, "pip", "install", "--no-deps", "--python", str(python), "--requirements", str(lock))
+    for path in lent:
+        (unfinished / OURS.relative_to(sys.prefix) / path.name).symlink_to(path)
     unfinished.rename(folder)
 
 

@@ -1,10 +1,5 @@
 """Instructor, by its own documentation: only base URL and key are ours."""
 
-# /// script
-# requires-python = "==3.11.*"
-# dependencies = ["instructor==1.17.0"]
-# ///
-
 import json
 import sys
 from typing import Any, Literal

@@ -1,10 +1,5 @@
 """LangChain's ChatOpenAI, by its own documentation: only base URL and key are ours."""
 
-# /// script
-# requires-python = "==3.11.*"
-# dependencies = ["langchain-openai==1.7.4"]
-# ///
-
 import asyncio
 import json
 import sys

@@ -1,10 +1,5 @@
 """The official OpenAI client, by its own documentation: only base URL and key are ours."""
 
-# /// script
-# requires-python = "==3.11.*"
-# dependencies = ["openai==3.57.0"]
-# ///
-
 import asyncio
 import json
 import sys

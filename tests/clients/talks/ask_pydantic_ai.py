@@ -1,10 +1,5 @@
 """Pydantic AI's agents, by their own documentation: only base URL and key are ours."""
 
-# /// script
-# requires-python = "==3.11.*"
-# dependencies = ["pydantic-ai-slim[openai]==2.68.0"]
-# ///
-
 import asyncio
 import json
 import sys
