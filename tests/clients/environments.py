@@ -17,7 +17,8 @@ from requirements.install import package_index
 from tests.system import cache_folder, do_without
 
 CLIENTS = {
-    "guidellm": "guidellm==0.8.1",
+    # torch brings what GuideLLM takes for granted; here it is lent, so these are named.
+    "guidellm": "guidellm==0.8.1\njinja2==3.1.6\nnetworkx==3.6.1\nsympy==1.14.0",
     "instructor": "instructor==1.17.0",
     "langchain": "langchain-openai==1.7.4",
     "litellm": "litellm==1.110.2",
