@@ -87,7 +87,7 @@ def errors(model: ChatOpenAI) -> dict[str, Any]:
         except ContextOverflowError as error:
             said["streamed" if said else "whole"] = [
                 isinstance(error, openai.BadRequestError),
-                "context_length_exceeded" in str(error),
+                error.code,
             ]
     return said
 
