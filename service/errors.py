@@ -176,7 +176,7 @@ class NotAllowed(CallerError):
 
 
 class NotFound(CallerError):
-    """No such route."""
+    """No such route, or nothing by that name."""
 
     status = 404
     code = "not_found"

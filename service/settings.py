@@ -102,6 +102,9 @@ class Settings(BaseSettings):
     prompt_memory_bytes: int = Field(
         32 * 2**20, ge=0, description="Memory for what was sent before, as token ids, to tell what is cached"
     )
+    response_store_bytes: int = Field(
+        16 * 2**20, ge=0, description="Memory for the responses each tenant wants stored, in bytes"
+    )
     engine_args: dict[str, Any] = Field(
         default_factory=dict, description="Any vLLM engine arguments, as JSON or a TOML table"
     )

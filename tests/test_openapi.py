@@ -19,6 +19,7 @@ from tests.conftest import Serve
 from tests.scripted import ScriptedEngine
 
 KEY = {"authorization": "Bearer k"}
+WITHOUT_BODY = ("/v1/responses/{response_id}/cancel",)
 
 
 def _tenant(folder: Path) -> Path:
@@ -47,7 +48,7 @@ def test_every_post_route_has_a_body_with_examples_that_are_valid_and_are_answer
     adapter_folder(tmp_path / "adapters" / "sql-2")
     client = serve(tenants_file=_tenant(tmp_path), lora_folder=tmp_path / "adapters")
     for path, methods in described["paths"].items():
-        if "post" not in methods:
+        if "post" not in methods or path in WITHOUT_BODY:
             continue
         content = methods["post"]["requestBody"]["content"]["application/json"]
         rules = Draft202012Validator({**content["schema"], "components": described["components"]})

@@ -20,6 +20,8 @@ from service.web.faces.completions import request as completions
 from service.web.faces.completions.request import CompletionRequest
 from service.web.faces.messages import request as messages
 from service.web.faces.messages.request import CountRequest, MessagesRequest
+from service.web.faces.responses import request as responses
+from service.web.faces.responses.request import ResponsesRequest
 from service.web.shape import MESSAGES, kinds_of_messages_errors
 
 Schema = dict[str, Any]
@@ -28,11 +30,13 @@ CHAT = CHAT_ROUTE
 Unhonoured = Mapping[str, tuple[object, ...]]
 
 COMPLETIONS = "/v1/completions"
+RESPONSES = "/v1/responses"
 MODELS: Mapping[type[BaseModel], Unhonoured] = {  # of bodies, with the fields that are known and refused
     ChatRequest: UNHONOURED,
     CompletionRequest: completions.UNHONOURED,
     MessagesRequest: messages.UNHONOURED,
     CountRequest: messages.UNHONOURED,
+    ResponsesRequest: responses.UNHONOURED,
     TokenizeOptions: {},
     TokenizeText: {},
     Detokenize: {},
@@ -60,18 +64,28 @@ TALKS = {
         "stop_sequences": ["."],
     },
 }
+ITEMS = {
+    "text": {"input": "What is the capital of France?", "max_output_tokens": 32},
+    "stored, streamed": {"input": "Name three rivers.", "store": True, "stream": True},
+    "items": {
+        "instructions": "Answer in one word.",
+        "input": [{"role": "user", "content": [{"type": "input_text", "text": "Capital of France?"}]}],
+        "max_output_tokens": 8,
+    },
+}
 BODIES: Mapping[str, tuple[str, Mapping[str, Schema]]] = {  # of each POST route, with examples
     CHAT: ("ChatRequest", CHATS),
     f"{CHAT}/explain": ("ChatRequest", CHATS),
     COMPLETIONS: ("CompletionRequest", TEXTS),
     MESSAGES: ("MessagesRequest", TALKS),
     f"{MESSAGES}/count_tokens": ("CountRequest", {"conversation": TURNS}),
+    RESPONSES: ("ResponsesRequest", ITEMS),
     "/tokenize": ("TokenizeRequest", {"text": {"prompt": "Name three rivers."}, "messages": QUESTION}),
     "/detokenize": ("Detokenize", {"ids": {"tokens": [260, 2]}}),
     "/v1/load_lora_adapter": ("LoadAdapter", {"new": {"lora_name": "sql", "lora_path": "sql-2"}}),
     "/v1/unload_lora_adapter": ("UnloadAdapter", {"by name": {"lora_name": "sql"}}),
 }
-ANSWERED = (CHAT, COMPLETIONS, MESSAGES)  # by the model
+ANSWERED = (CHAT, COMPLETIONS, MESSAGES, RESPONSES)  # by the model
 TEXT = {"schema": {"type": "string"}}
 OBJECT: Schema = {"application/json": {"schema": {"type": "object"}}}
 STREAM: Schema = {"text/event-stream": {}}  # events, as the API has them
@@ -79,6 +93,7 @@ ANSWERS: Mapping[str, Schema] = {  # what is not here answers with a JSON object
     CHAT: {"application/json": {"schema": {"$ref": "#/components/schemas/ChatCompletion"}}} | STREAM,
     COMPLETIONS: OBJECT | STREAM,
     MESSAGES: OBJECT | STREAM,
+    RESPONSES: OBJECT | STREAM,
     "/metrics": {"text/plain": TEXT, "application/openmetrics-text": TEXT},
 }
 COMPLETION: Schema = {

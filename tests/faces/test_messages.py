@@ -196,7 +196,7 @@ def test_a_client_that_leaves_ends_its_generation(
         ({"messages": []}, "messages must be"),
         ({"messages": "left out"}, "messages is missing"),
         ({"temperature": 1.5}, "temperature"),
-        ({"messages": [{"role": "system", "content": "x"}]}, "messages[0].role"),
+        ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].role"),
         ({"messages": [{"role": "user", "content": []}]}, "messages[0].content"),
         ({"messages": [{"role": "user"}]}, "messages[0].content is missing"),
         ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "messages[0].content[0].type"),

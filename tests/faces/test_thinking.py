@@ -12,6 +12,7 @@ from service.engine.vllm.reasoning import ReasoningParser
 from service.prompt.renderer import Renderer
 from service.settings import Settings
 from tests.faces.test_messages import events, joined
+from tests.faces.test_responses import events as items_events
 from tests.prompt.published import published
 from tests.scripted import ScriptedEngine
 from tests.serving import running
@@ -55,6 +56,20 @@ def test_messages_have_thinking_in_a_block_before_the_text(
         {"type": "text", "text": ANSWER},
     ]
     assert answer["usage"]["output_tokens_details"]["thinking_tokens"] > 0
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_responses_have_thinking_in_an_item_before_the_message(
+    web: httpx.Client, thinker: ScriptedEngine, qwen3: Renderer, stream: bool
+) -> None:
+    play(thinker, qwen3)
+    response = web.post("/v1/responses", json={"input": "x or y?", "stream": stream})
+    answer = items_events(response)[-1]["response"] if stream else response.json()
+    thought, message = answer["output"]
+    assert thought["type"] == "reasoning" and thought["summary"] == []
+    assert thought["content"] == [{"type": "reasoning_text", "text": THOUGHT}]
+    assert message["content"][0]["text"] == ANSWER
+    assert answer["usage"]["output_tokens_details"]["reasoning_tokens"] > 0
 
 
 def test_thinking_is_bounded_or_left_out_as_messages_say_it(

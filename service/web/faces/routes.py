@@ -9,10 +9,11 @@ from service.settings import Settings
 from service.web.answering import Answering
 from service.web.faces.completions.face import CompletionsFace
 from service.web.faces.messages.face import MessagesFace
+from service.web.faces.responses.face import ResponsesFace
 
 
 def face_routes(chat: Chat, answering: Answering, settings: Settings) -> APIRouter:
-    """`/v1/completions` and `/v1/messages`."""
+    """`/v1/completions`, `/v1/messages` and `/v1/responses`."""
     router = APIRouter(tags=["faces"])
     completions = CompletionsFace(settings)
     router.post(completions.route, summary="Let a text go on, without a chat template")(
@@ -25,4 +26,12 @@ def face_routes(chat: Chat, answering: Answering, settings: Settings) -> APIRout
     router.post(f"{messages.route}/count_tokens", summary="How many tokens such a conversation has")(
         messages.count
     )
+    responses = ResponsesFace(settings)
+    router.post(responses.route, summary="Answer a conversation of items, as OpenAI's newer API has it")(
+        answering.endpoint(responses)
+    )
+    one = f"{responses.route}/{{response_id}}"
+    router.get(one, summary="A response that was stored")(responses.stored)
+    router.delete(one, summary="Forget a stored response")(responses.forget)
+    router.post(f"{one}/cancel", summary="Refused: no response runs in the background")(responses.cancel)
     return router

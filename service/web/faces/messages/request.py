@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
 from service.chat.request import ChatRequest, Count, Effort
 from service.engine.sampling import INT64_MAX
 from service.errors import InvalidValue, ServiceError
-from service.web.faces.messages.talk import Said, conversation
+from service.web.faces.messages.talk import conversation
 from service.web.faces.messages.tools import chat_choice, chat_tools
 from service.web.faces.names import Names
+from service.web.faces.said import Said
 from service.web.wire import JsonObject, checked, known_fields, refuse_combinations
 
 UNHONOURED: Mapping[str, tuple[object, ...]] = {
@@ -21,6 +22,7 @@ UNHONOURED: Mapping[str, tuple[object, ...]] = {
     "inference_geo": (None,),
     "mcp_servers": (None, []),
     "service_tier": (None, "auto", "standard_only"),
+    "speed": (None, "standard"),
 }
 NAMES = Names(
     fields={
@@ -46,6 +48,22 @@ NAMES = Names(
         "response_format": "output_config.format",
     },
 )
+TEXT: JsonObject = {"type": "string"}
+BLOCK: JsonObject = {"type": "object", "required": ["type"], "properties": {"type": TEXT}}
+BLOCKS: JsonObject = {"type": "array", "minItems": 1, "items": BLOCK}
+MESSAGES_SCHEMA: JsonObject = {
+    "type": "array",
+    "minItems": 1,
+    "items": {
+        "type": "object",
+        "required": ["role", "content"],
+        "properties": {
+            "role": {"enum": ["user", "assistant", "system"]},
+            "content": {"anyOf": [TEXT, BLOCKS]},
+        },
+    },
+}
+SYSTEM_SCHEMA: JsonObject = {"anyOf": [TEXT, BLOCKS, {"type": "null"}]}
 STRICT = ConfigDict(strict=True, frozen=True, allow_inf_nan=False)
 
 
@@ -82,8 +100,8 @@ class CountRequest(BaseModel):
     model_config = STRICT
 
     model: str | None = None
-    messages: list[dict[str, Any]]
-    system: str | list[dict[str, Any]] | None = None
+    messages: Annotated[Any, WithJsonSchema(MESSAGES_SCHEMA)]
+    system: Annotated[Any, WithJsonSchema(SYSTEM_SCHEMA)] = None
     tools: list[dict[str, Any]] | None = None
     tool_choice: dict[str, Any] | None = None
     thinking: Thinking | None = None

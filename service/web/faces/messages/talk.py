@@ -7,20 +7,14 @@ follows. One block of text is the same as the text itself.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
 
 from service.errors import InvalidValue, MissingValue, Unsupported, shown
+from service.web.faces.said import JsonMap, Said, joined, string
 
-Block = dict[str, Any]
-
-
-class Said(NamedTuple):
-    """A message of the chat request, and the caller's path to it."""
-
-    message: dict[str, Any]
-    place: str
+ROLES = ("user", "assistant", "system")
 
 
 def conversation(system: object, messages: object) -> list[Said]:
@@ -43,19 +37,21 @@ def _turn(turn: object, at: str) -> Iterator[Said]:
     if not isinstance(turn, dict):
         raise InvalidValue(f"{at} must be an object with role and content.", param=at)
     role, content = turn.get("role"), turn.get("content")
-    if role not in ("user", "assistant"):
-        said = f"{at}.role is {shown(role)}; it must be user or assistant, and system stands apart."
+    if role not in ROLES:
+        said = f"{at}.role is {shown(role)}; it must be one of {', '.join(ROLES)}."
         raise InvalidValue(said, param=f"{at}.role")
     if content is None:
         raise MissingValue(f"{at}.content is missing.", param=f"{at}.content")
     if isinstance(content, str):
         return iter([Said({"role": role, "content": content}, at)])
+    if role == "system":
+        return iter([Said({"role": role, "content": _texts(content, f"{at}.content")}, at)])
     blocks = list(_blocks(content, f"{at}.content"))
     return _asked(blocks, at) if role == "user" else iter([_answered(blocks, at)])
 
 
-def _asked(blocks: list[tuple[Block, str]], at: str) -> Iterator[Said]:
-    texts: list[Block] = []
+def _asked(blocks: list[tuple[JsonMap, str]], at: str) -> Iterator[Said]:
+    texts: list[JsonMap] = []
     for block, place in blocks:
         if block["type"] == "text":
             texts.append(_text(block, place))
@@ -63,27 +59,27 @@ def _asked(blocks: list[tuple[Block, str]], at: str) -> Iterator[Said]:
         if block["type"] != "tool_result":
             raise _unknown(block, place, "text and tool_result")
         if texts:
-            yield Said({"role": "user", "content": _joined(texts)}, at)
+            yield Said({"role": "user", "content": joined(texts)}, at)
             texts = []
         yield Said(_result(block, place), place)
     if texts:
-        yield Said({"role": "user", "content": _joined(texts)}, at)
+        yield Said({"role": "user", "content": joined(texts)}, at)
 
 
-def _answered(blocks: list[tuple[Block, str]], at: str) -> Said:
-    texts: list[Block] = []
+def _answered(blocks: list[tuple[JsonMap, str]], at: str) -> Said:
+    texts: list[JsonMap] = []
     thoughts: list[str] = []
-    calls: list[Block] = []
+    calls: list[JsonMap] = []
     for block, place in blocks:
         if block["type"] == "text":
             texts.append(_text(block, place))
         elif block["type"] == "thinking":
-            thoughts.append(_string(block.get("thinking"), f"{place}.thinking"))
+            thoughts.append(string(block.get("thinking"), f"{place}.thinking"))
         elif block["type"] == "tool_use":
             calls.append(_call(block, place))
         else:
             raise _unknown(block, place, "text, thinking and tool_use")
-    message: dict[str, Any] = {"role": "assistant", "content": _joined(texts)}
+    message: dict[str, Any] = {"role": "assistant", "content": joined(texts)}
     if thoughts:
         message["reasoning_content"] = "".join(thoughts)
     if calls:
@@ -93,28 +89,28 @@ def _answered(blocks: list[tuple[Block, str]], at: str) -> Said:
     return Said(message, at)
 
 
-def _result(block: Block, at: str) -> dict[str, Any]:
+def _result(block: JsonMap, at: str) -> dict[str, Any]:
     """Templates have no place for `is_error`: the text itself tells."""
     content = block.get("content")
     return {
         "role": "tool",
-        "tool_call_id": _string(block.get("tool_use_id"), f"{at}.tool_use_id"),
+        "tool_call_id": string(block.get("tool_use_id"), f"{at}.tool_use_id"),
         "content": "" if content is None else _texts(content, f"{at}.content"),
     }
 
 
-def _call(block: Block, at: str) -> Block:
+def _call(block: JsonMap, at: str) -> JsonMap:
     arguments = block.get("input")
     if not isinstance(arguments, dict):
         raise InvalidValue(f"{at}.input must be an object.", param=f"{at}.input")
     function = {
-        "name": _string(block.get("name"), f"{at}.name"),
+        "name": string(block.get("name"), f"{at}.name"),
         "arguments": orjson.dumps(arguments).decode(),
     }
-    return {"id": _string(block.get("id"), f"{at}.id"), "type": "function", "function": function}
+    return {"id": string(block.get("id"), f"{at}.id"), "type": "function", "function": function}
 
 
-def _texts(value: object, at: str) -> str | list[Block] | None:
+def _texts(value: object, at: str) -> str | list[JsonMap] | None:
     """Text, or blocks of nothing else."""
     if isinstance(value, str):
         return value
@@ -123,10 +119,10 @@ def _texts(value: object, at: str) -> str | list[Block] | None:
         if block["type"] != "text":
             raise _unknown(block, place, "text")
         blocks.append(_text(block, place))
-    return _joined(blocks)
+    return joined(blocks)
 
 
-def _blocks(value: object, at: str) -> Iterator[tuple[Block, str]]:
+def _blocks(value: object, at: str) -> Iterator[tuple[JsonMap, str]]:
     if not isinstance(value, list):
         raise InvalidValue(f"{at} must be text or a list of content blocks.", param=at)
     if not value:
@@ -138,24 +134,10 @@ def _blocks(value: object, at: str) -> Iterator[tuple[Block, str]]:
         yield block, place
 
 
-def _joined(texts: list[Block]) -> str | list[Block] | None:
-    if len(texts) == 1:
-        return str(texts[0]["text"])
-    return texts or None
+def _text(block: JsonMap, at: str) -> JsonMap:
+    return {"type": "text", "text": string(block.get("text"), f"{at}.text")}
 
 
-def _text(block: Block, at: str) -> Block:
-    return {"type": "text", "text": _string(block.get("text"), f"{at}.text")}
-
-
-def _string(value: object, at: str) -> str:
-    if value is None:
-        raise MissingValue(f"{at} is missing.", param=at)
-    if not isinstance(value, str):
-        raise InvalidValue(f"{at} must be text.", param=at)
-    return value
-
-
-def _unknown(block: Block, at: str, known: str) -> Unsupported:
+def _unknown(block: JsonMap, at: str, known: str) -> Unsupported:
     said = f"{at}.type is {shown(block['type'])}; this service reads {known} here."
     return Unsupported(said, param=f"{at}.type")

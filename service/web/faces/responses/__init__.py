@@ -1,0 +1,1 @@
+"""OpenAI's responses: a conversation of items, answered in items, kept where the caller wants it."""
