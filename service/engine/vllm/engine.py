@@ -110,6 +110,8 @@ class VllmEngine:
             await self._start(opening)
         except BaseException:
             opening.cancel()
+            await asyncio.wait({opening})
+            await self._workshop.aclose()
             raise
 
     async def _start(self, opening: asyncio.Task[None]) -> None:
@@ -214,8 +216,8 @@ class VllmEngine:
 
     async def _warm_up(self) -> None:
         prompt = list(range(1, min(17, self.facts.vocab_size, self.facts.context_window - WARM_UP_TOKENS)))
-        # Logprobs are asked for since the engine compiles their kernel at the first wish for them, and for
-        # as long, half a minute on a CPU, nobody gets a token.
+        # Logprobs are asked for since the engine compiles their kernel at the first wish for them, and as
+        # long as that takes nobody gets a token.
         sampling = Sampling(temperature=0.0, ignore_eos=True, top_logprobs=1)
         done = _Done()
         generation = await self.generate(Work("warm-up", prompt, sampling, WARM_UP_TOKENS))
