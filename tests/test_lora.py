@@ -13,8 +13,9 @@ from typing import Any
 import httpx
 import pytest
 
+from bench.random_lora import make_lora
 from service.app import build
-from service.engine.lora import Adapter
+from service.engine.lora import Adapter, folder_fault, weights_fault
 from service.errors import InvalidValue, StartError
 from service.prompt.renderer import Renderer
 from service.settings import Settings, load
@@ -378,6 +379,18 @@ def test_an_adapter_of_the_settings_that_the_engine_does_not_take_stops_the_star
     assert isinstance(server.server.failure, StartError)
     assert "TWOPHASE_LORA: sql" in str(server.server.failure)
     assert "Its rank is too high." in str(server.server.failure)
+
+
+def test_weights_for_another_model_are_known_by_their_width(tmp_path: Path) -> None:
+    folder = make_lora(tmp_path / "x", hidden=32)
+    assert folder_fault(folder) is None
+    assert weights_fault(folder, 32) is None and weights_fault(folder, None) is None
+    assert weights_fault(folder, 64) == "it was made for a model 32 wide, and this one is 64"
+    path = folder / "adapter_model.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+    assert weights_fault(folder, 32) == "adapter_model.safetensors is damaged"
+    path.unlink()
+    assert weights_fault(folder, 32) is None, "weights in another form are the engine's to judge"
 
 
 @pytest.mark.engine

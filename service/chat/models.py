@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from service.engine.lora import NAME, NAME_RULE, Adapter, folder_fault
+from service.engine.lora import NAME, NAME_RULE, Adapter, folder_fault, weights_fault
 from service.engine.protocol import Engine
 from service.errors import InvalidValue, ModelNotFound, ServiceError, StartError, Unsupported, shown
 
@@ -154,8 +154,9 @@ class Models:
         return self._folder
 
     async def _loaded(self, name: str, folder: Path) -> Adapter:
-        if fault := await asyncio.to_thread(folder_fault, folder):
-            raise InvalidValue(f"This is no LoRA adapter: {fault}.", param="lora_path")
+        width = self._engine.facts.model_config.get("hidden_size")
+        if fault := await asyncio.to_thread(lambda: folder_fault(folder) or weights_fault(folder, width)):
+            raise InvalidValue(f"This is no LoRA adapter for this model: {fault}.", param="lora_path")
         most = self._engine.facts.max_adapters
         if len(self._created) >= most:
             raise InvalidValue(

@@ -39,7 +39,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("adapters")
     for seed, name in enumerate(("good", "second", "high-rank", "cut", "not-tensors", "fleeting"), start=7):
         make_lora(made / name, seed)
-    make_lora(made / "other-shape", 3, hidden=32)
+    make_lora(made / "narrow", 3, hidden=32)
+    make_lora(made / "wide", 3, hidden=128)
     config = json.loads((made / "good" / "adapter_config.json").read_text())
     (made / "high-rank" / "adapter_config.json").write_text(json.dumps({**config, "r": 64}))
     weights = (made / "good" / "adapter_model.safetensors").read_bytes()
@@ -194,9 +195,10 @@ def test_a_replaced_adapter_says_other_words_and_finds_nothing_of_the_old_one(we
     ("path", "said"),
     [
         ("high-rank", "max_lora_rank"),
-        ("cut", "cannot use this adapter"),
-        ("not-tensors", "cannot use this adapter"),
-        ("other-shape", "cannot use this adapter"),
+        ("cut", "adapter_model.safetensors is damaged"),
+        ("not-tensors", "adapter_model.safetensors is damaged"),
+        ("narrow", "made for a model 32 wide, and this one is 64"),
+        ("wide", "made for a model 128 wide, and this one is 64"),
     ],
 )
 def test_an_adapter_that_cannot_be_used_is_refused_and_ends_nothing(
