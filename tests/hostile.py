@@ -8,6 +8,9 @@ from typing import Any
 from hypothesis import strategies as st
 
 from service.chat.request import UNHONOURED, ChatRequest
+from service.web.faces.completions.request import CompletionRequest
+from service.web.faces.messages.request import MessagesRequest
+from service.web.faces.responses.request import ResponsesRequest
 
 FIELDS = sorted(ChatRequest.model_fields.keys() | UNHONOURED.keys())
 ODD_TEXT = st.text(max_size=40) | st.sampled_from(
@@ -62,6 +65,42 @@ MESSAGES = st.lists(
     max_size=5,
 )
 PLAIN = [{"role": "user", "content": "Name three rivers."}]
+PARTS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "type": st.sampled_from(["text", "input_text", "thinking", "tool_use", "tool_result", "image"])
+            | VALUES
+        },
+        optional={
+            "text": ODD_TEXT | VALUES,
+            "thinking": VALUES,
+            "id": VALUES,
+            "name": VALUES,
+            "input": VALUES | DEEP,
+            "tool_use_id": VALUES,
+            "content": VALUES | DEEP,
+        },
+    ),
+    max_size=3,
+)
+ITEMS = st.fixed_dictionaries(
+    {"type": st.sampled_from(["message", "function_call", "function_call_output", "reasoning"]) | VALUES},
+    optional={
+        "role": ROLES,
+        "content": PARTS | VALUES,
+        "call_id": VALUES,
+        "name": VALUES,
+        "arguments": VALUES,
+        "output": PARTS | VALUES,
+    },
+)
+TURN = st.fixed_dictionaries({"role": ROLES, "content": ODD_TEXT | PARTS | VALUES | DEEP})
+TURNS = st.lists(TURN | ITEMS | VALUES, max_size=5)
+FACES: dict[str, tuple[list[str], dict[str, Any]]] = {
+    "/v1/completions": (sorted(CompletionRequest.model_fields), {"prompt": "Rivers:", "max_tokens": 2}),
+    "/v1/messages": (sorted(MessagesRequest.model_fields), {"messages": PLAIN, "max_tokens": 2}),
+    "/v1/responses": (sorted(ResponsesRequest.model_fields), {"input": "Rivers?", "max_output_tokens": 2}),
+}
 
 
 @st.composite
@@ -73,6 +112,16 @@ def bodies(draw: st.DrawFn) -> dict[str, Any]:
     if draw(st.integers(0, 9)) == 0:
         request[draw(ODD_TEXT)] = draw(VALUES)
     return request
+
+
+@st.composite
+def bodies_of_faces(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
+    """A route of another face, and mostly a request of its own."""
+    route, (fields, plain) = draw(st.sampled_from(sorted(FACES.items())))
+    request = dict(plain)
+    for name in draw(st.lists(st.sampled_from(fields), max_size=4, unique=True)):
+        request[name] = draw(TURNS if name in ("messages", "input") else VALUES | DEEP)
+    return route, request
 
 
 @st.composite

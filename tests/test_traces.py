@@ -89,6 +89,26 @@ def test_an_answer_is_one_tree_below_its_caller(
     assert root.status.code == Status.STATUS_CODE_UNSET
 
 
+@pytest.mark.parametrize(
+    ("route", "asked"),
+    [
+        ("/v1/completions", {"prompt": "Once upon"}),
+        ("/v1/messages", {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 4}),
+        ("/v1/responses", {"input": "Hi", "max_output_tokens": 4}),
+    ],
+)
+def test_every_face_has_its_own_name_above_the_same_tree(
+    client: httpx.Client, collector: GrpcCollector, route: str, asked: dict[str, object]
+) -> None:
+    answer = client.post(route, json=asked, headers=HEADERS).json()
+    spans = tree(collector, 7)
+    root, chat = spans[f"POST {route}"], spans["chat smollm2-135m-instruct"]
+    assert root.parent_span_id.hex() == CALLER and root.kind == Span.SPAN_KIND_SERVER
+    assert attributes(root)["http.route"] == route
+    assert under(spans, chat.name) == ["render", "admission", "queue", "prefill", "decode"]
+    assert attributes(chat)["gen_ai.response.id"] == answer["id"]
+
+
 def test_attributes_name_operation_and_tokens_and_never_the_text(
     client: httpx.Client, collector: GrpcCollector
 ) -> None:
