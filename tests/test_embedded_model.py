@@ -88,6 +88,11 @@ def test_generation_ends_where_a_turn_ends(tiny: Path) -> None:
     assert GenerationConfig.from_pretrained(tiny).eos_token_id == 2
 
 
+def test_tokens_are_chosen_as_the_makers_advise_where_a_request_does_not_say(tiny: Path) -> None:
+    generation = GenerationConfig.from_pretrained(tiny)
+    assert (generation.do_sample, generation.temperature, generation.top_p) == (True, 0.2, 0.9)
+
+
 def test_every_digit_is_cut_off_before_anything_else(tiny: Path) -> None:
     tokenizer = AutoTokenizer.from_pretrained(tiny)
     assert tokenizer.tokenize("a  12") == ["a", "ĠĠ", "1", "2"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -24,7 +25,10 @@ KV_BYTES = 64 * 2**20
 @pytest.fixture(scope="session")
 def one_layer_model(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A random model that is quick and says nothing sensible."""
-    return make(tmp_path_factory.mktemp("models") / "one-layer", cache, context_window=1024)
+    model = make(tmp_path_factory.mktemp("models") / "one-layer", cache, context_window=1024)
+    advised = {"eos_token_id": 2, "do_sample": True, "temperature": 0.2, "top_p": 0.9, "max_new_tokens": 3}
+    (model / "generation_config.json").write_text(json.dumps(advised))
+    return model
 
 
 @pytest_asyncio.fixture(
@@ -95,6 +99,12 @@ async def test_facts_are_known_after_the_start(engine: Engine) -> None:
     assert engine.facts.context_window == 1024
     assert engine.facts.vocab_size == 49_152
     engine.check()
+
+
+async def test_what_the_makers_of_a_model_advise_is_known_and_is_no_token_limit(engine: Engine) -> None:
+    if isinstance(engine, ScriptedEngine):
+        pytest.skip("nobody has made the scripted engine's model")
+    assert engine.facts.sampling_defaults == {"temperature": 0.2, "top_p": 0.9}
 
 
 async def test_a_generation_gives_as_many_tokens_as_asked_for_and_says_why_it_ended(engine: Engine) -> None:

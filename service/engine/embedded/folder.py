@@ -10,7 +10,7 @@ from typing import Any
 
 from service.engine.embedded.source import Source
 
-FORMAT = 1  # raise it when the conversion changes: folders made the old way are then made again
+FORMAT = 2  # raise it when the conversion changes: folders made the old way are then made again
 MANIFEST = "manifest.json"
 
 
