@@ -64,5 +64,14 @@ def listen(service: Served) -> Callable[[str], Said]:
 
 def surroundings() -> dict[str, str]:
     """Our environment without what clients would take for their own settings."""
-    foreign = ("OPENAI_", "LANGCHAIN_", "LANGSMITH_", "LITELLM_", "PYTHON", "TWOPHASE_", "VIRTUAL_ENV")
+    foreign = (
+        "ANTHROPIC_",
+        "OPENAI_",
+        "LANGCHAIN_",
+        "LANGSMITH_",
+        "LITELLM_",
+        "PYTHON",
+        "TWOPHASE_",
+        "VIRTUAL_ENV",
+    )
     return {name: value for name, value in os.environ.items() if not name.startswith(foreign)}

@@ -17,6 +17,7 @@ from requirements.install import package_index
 from tests.system import cache_folder, do_without
 
 CLIENTS = {
+    "anthropic": "anthropic==2.14.0",
     # torch brings what GuideLLM takes for granted; here it is lent, so these are named.
     "guidellm": "guidellm==0.8.1\njinja2==3.1.6\nnetworkx==3.6.1\nsympy==1.14.0",
     "instructor": "instructor==1.17.0",

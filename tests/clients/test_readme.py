@@ -17,6 +17,7 @@ pytestmark = [pytest.mark.engine, pytest.mark.embedded]
 @pytest.mark.parametrize(
     ("client", "telling"),
     [
+        ("anthropic", "import Anthropic"),
         ("langchain", "import ChatOpenAI"),
         ("litellm", "import litellm"),
         ("pydantic_ai", "import Agent"),
