@@ -13,6 +13,7 @@ from service.errors import NotAllowed
 from service.web.refusal import render
 
 TOLD = (
+    "request-id",
     "retry-after",
     "server-timing",
     "x-budget-action",

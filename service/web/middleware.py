@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.errors import InternalFault, shown
 from service.web.refusal import render
+from service.web.shape import id_headers_at
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +48,7 @@ class Surround:
             if message["type"] == "http.response.start":
                 begun = True
                 self._count(scope["path"], message["status"])
-                message["headers"] = _headers(message.get("headers", ()), request_id)
+                message["headers"] = _headers(message.get("headers", ()), scope["path"], request_id)
             await send(message)
 
         try:
@@ -60,8 +61,8 @@ class Surround:
             await render(fault, scope["path"])(scope, receive, send_with_headers)
 
 
-def _headers(given: list[tuple[bytes, bytes]], request_id: str) -> list[tuple[bytes, bytes]]:
-    headers = [*given, (b"x-request-id", request_id.encode()), *SAFE]
+def _headers(given: list[tuple[bytes, bytes]], path: str, request_id: str) -> list[tuple[bytes, bytes]]:
+    headers = [*given, *((name, request_id.encode()) for name in id_headers_at(path)), *SAFE]
     if not any(name == POLICY for name, _ in given):
         headers.append(NOTHING_RUNS)
     return headers

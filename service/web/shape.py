@@ -1,4 +1,4 @@
-"""The shapes of errors: OpenAI's everywhere, but for the routes of another API."""
+"""What errors and ids of requests look like: OpenAI's way everywhere, but for the routes of another API."""
 
 from __future__ import annotations
 
@@ -41,6 +41,13 @@ def kinds_of_messages_errors() -> list[str]:
 
 def error_body_at(path: str, error: ServiceError) -> dict[str, Any]:
     """The shape that clients of this path know."""
-    if path == MESSAGES or path.startswith(f"{MESSAGES}/"):
-        return messages_error_body(error)
-    return error_body(error)
+    return messages_error_body(error) if _of_messages(path) else error_body(error)
+
+
+def id_headers_at(path: str) -> tuple[bytes, ...]:
+    """Where clients of this path look for their request's id; the first is on every response."""
+    return (b"x-request-id", b"request-id") if _of_messages(path) else (b"x-request-id",)
+
+
+def _of_messages(path: str) -> bool:
+    return path == MESSAGES or path.startswith(f"{MESSAGES}/")

@@ -305,3 +305,9 @@ def test_history_is_cut_where_the_caller_wants_it(client: httpx.Client) -> None:
     response = ask(client, **asked)
     assert response.headers["x-budget-action"] == "truncated"
     assert response.json()["budget"]["dropped_messages"] > 0
+
+
+def test_the_request_s_id_is_also_where_anthropic_s_client_looks_for_it(client: httpx.Client) -> None:
+    for response in (ask(client), ask(client, max_tokens=0), client.get("/v1/messages")):
+        assert response.headers["request-id"] == response.headers["x-request-id"]
+    assert "request-id" not in client.get("/livez").headers
