@@ -24,8 +24,8 @@ def model(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def begin(model: Path) -> Served:
-    """A service that is ready."""
-    served = start(
+    """A service that is being started."""
+    return start(
         "--model",
         str(model),
         TWOPHASE_ENGINE_ARGS='{"kv_cache_memory_bytes": 67108864, "max_num_seqs": 8}',
@@ -34,18 +34,20 @@ def begin(model: Path) -> Served:
         TWOPHASE_MAX_WAITING="64",
         TWOPHASE_SLO_TTFT_MS="600000",
     )
-    served.wait_until_ready()
-    return served
 
 
 @pytest.fixture
 def service(model: Path) -> Iterator[Callable[[], Served]]:
     """Starts services; whatever is left of them at the end is killed."""
+    families: list[list[psutil.Process]] = []
     with ExitStack() as leftovers:
+        leftovers.callback(_kill, families)
 
         def started() -> Served:
             served = begin(model)
-            leftovers.callback(_clear_away, served, served.family)
+            leftovers.callback(_clear_away, served)
+            served.wait_until_ready()
+            families.append(served.family)
             return served
 
         yield started
@@ -57,10 +59,15 @@ def engine_core(served: Served) -> psutil.Process:
     return core
 
 
-def _clear_away(served: Served, family: list[psutil.Process]) -> None:
-    for process in family:
+def _kill(families: list[list[psutil.Process]]) -> None:
+    for process in [process for family in families for process in family]:
         if process.is_running():
             process.kill()
+
+
+def _clear_away(served: Served) -> None:
+    if served.process.poll() is None:
+        served.process.kill()
     served.process.wait(30)
     assert served.watcher is not None
     served.watcher.join(30)

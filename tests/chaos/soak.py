@@ -122,6 +122,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="twophase-soak-") as name:
         served = begin(make(Path(name) / "one-layer", cache, context_window=WINDOW))
         try:
+            served.wait_until_ready()
             print(f"soaking {served.url} for {options.minutes:g} minutes", file=sys.stderr, flush=True)
             found = soak(served, options.minutes)
         finally:
