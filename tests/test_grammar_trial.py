@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -61,6 +63,8 @@ async def test_what_compiles_fits(workshop: Workshop, kind: str, spec: str) -> N
         ("regex", "(" * 20_000 + "a" + ")" * 20_000, "exceeded"),
         ("grammar", "root ::= nothing", "not defined"),
         ("structural_tag", "{}", "."),
+        ("json", '{"$ref":"#"}', "no text can match it"),
+        ("regex", "[^\\s\\S]", "no text can match it"),
     ],
 )
 async def test_what_does_not_compile_is_told_without_a_path(
@@ -81,6 +85,52 @@ async def test_what_explodes_ends_at_its_limit_and_the_loop_goes_on(workshop: Wo
     with pytest.raises(Unfit, match="^$"):
         await trial
     assert late < 1, "the event loop stood still"
+
+
+@pytest.mark.parametrize("pattern", ["(a{1,100}){1,100}", "(((a{1,100}){1,100}){1,100}){1,100}", "(x+x+)+y"])
+async def test_what_compiles_at_once_and_explodes_token_by_token_does_not_fit(
+    workshop: Workshop, pattern: str
+) -> None:
+    with pytest.raises(Unfit, match="^$"):
+        await workshop.fits("regex", pattern)
+
+
+@pytest.mark.parametrize("pattern", ["(a+)+", "[a-z]+", "(one|two|three){1,50}", '[^"]*'])
+async def test_repetitions_that_cost_the_same_at_every_token_fit(workshop: Workshop, pattern: str) -> None:
+    await workshop.fits("regex", pattern)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"not": {}},
+        {"type": "object", "properties": {"a": {"if": {}, "then": {"minLength": 2}}}},
+        {"$ref": "file:///etc/passwd"},
+        {"type": "array", "items": {"type": "string", "pattern": "^(?=x)"}},
+        {"anyOf": [{"dependentRequired": {"a": ["b"]}}]},
+    ],
+)
+async def test_a_word_of_a_schema_that_would_have_no_effect_is_refused(
+    schema: dict[str, Any],
+) -> None:
+    from service.engine.vllm.grammars import is_unsupported
+
+    assert is_unsupported(json.dumps(schema))
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "object", "properties": {"not": {"type": "string"}, "if": {"type": "boolean"}}},
+        {"$defs": {"then": {"type": "integer"}}, "$ref": "#/$defs/then"},
+        {"enum": [{"not": 1}], "default": {"if": 2}},
+        {"type": "string", "pattern": "(?:a|b)+"},
+    ],
+)
+async def test_names_and_data_are_no_words_of_the_schema(schema: dict[str, Any]) -> None:
+    from service.engine.vllm.grammars import is_unsupported
+
+    assert not is_unsupported(json.dumps(schema))
 
 
 async def test_a_trial_without_memory_ends(embedded_model: Path) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -117,9 +117,7 @@ class _Row(BaseModel):
 def _tables(content: Mapping[str, Any]) -> Sequence[Any]:
     """The tables under the only name the file may have."""
     if strangers := sorted(content.keys() - {"tenant"}):
-        raise TenantsError(
-            "\n".join(f"{shown(name)} has no meaning here{nearest(name, ['tenant'])}" for name in strangers)
-        )
+        raise TenantsError("\n".join(_stranger(name, ["tenant"]) for name in strangers))
     tables = content.get("tenant", [])
     if not isinstance(tables, list):
         raise TenantsError("begin each tenant with [[tenant]], in two pairs of brackets")
@@ -140,12 +138,19 @@ def _row(number: int, table: Any, faults: list[str]) -> _Row | None:
         return None
 
 
+def _stranger(name: str, known: Collection[str]) -> str:
+    """A name is repeated only when it is a known one misspelt: what else stands there may be a key."""
+    if guess := nearest(name, known):
+        return f"{shown(name)} has no meaning here{guess}"
+    return f"a name has no meaning here; known are {', '.join(known)}"
+
+
 def _sentence(error: Any) -> str:
     where = [part for part in error["loc"] if isinstance(part, str)]
     field_name = where[0] if where else "the table"
     match error["type"]:
         case "extra_forbidden":
-            return f"{shown(field_name)} has no meaning here{nearest(field_name, _Row.model_fields)}"
+            return _stranger(field_name, _Row.model_fields)
         case "missing":
             return f"{field_name} is missing"
         case "value_error":

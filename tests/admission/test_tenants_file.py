@@ -80,6 +80,7 @@ def test_a_hash_may_be_in_capitals() -> None:
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
+        ({"tp-h17N1pm07": "1"}, "a name has no meaning here; known are"),
         ({"max_input_token": "5"}, "max_input_token has no meaning here; did you mean max_input_tokens?"),
         ({"max_input_tokens": "0"}, "max_input_tokens should be greater than or equal to 1"),
         ({"max_input_tokens": '"many"'}, "max_input_tokens should be a valid integer"),

@@ -1,11 +1,11 @@
-"""Compiles grammars to find out whether that can be done: `python -m service.engine.grammar.trial`.
+"""Tries grammars, to find out whether they can be used: `python -m service.engine.grammar.trial`.
 
 A compilation in C++ cannot be interrupted, may eat memory without end, and may crash. So each one has a
 forked child to itself, whose processor time and memory the kernel limits. This process stays single-threaded
 (a fork takes one thread along) and only passes on what the children find.
 
     stdin   first {"tokenizer": …, "cpu_s": …, "memory_bytes": …}, then {"id", "kind", "spec"}; a line each
-    stdout  {"id", "fault"}: null when it compiles, "" when it ran into a limit or crashed, else why
+    stdout  {"id", "fault"}: null when it can be used, "" when it ran into a limit or crashed, else why
             not; with id null once it is ready
 """
 
@@ -13,15 +13,19 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import resource
 import selectors
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
+
+import numpy
 
 CHUNK = 2**16
 LONGEST_FAULT = 300
+WALK_TOKENS = 64
 STEADY = 10  # niceness: what is being answered goes first
 
 
@@ -39,7 +43,8 @@ def main() -> None:
     # One thread, since the child of a fork has no others; no cache, since each child forgets all.
     compiler = xgrammar.GrammarCompiler(info, max_threads=1, cache_enabled=False)
     _say({"id": None, "fault": None})
-    _serve(_Trials(compiler, setup["cpu_s"], setup["memory_bytes"]), batches)
+    lengths = numpy.array([len(word) for word in info.decoded_vocab])
+    _serve(_Trials(compiler, lengths, setup["cpu_s"], setup["memory_bytes"]), batches)
 
 
 def _serve(trials: _Trials, batches: Iterator[list[bytes]]) -> None:
@@ -72,10 +77,11 @@ def _say(verdict: dict[str, Any]) -> None:
 
 
 class _Trials:
-    """Compilations under way, each in a child that writes what it found into a pipe."""
+    """Trials under way, each in a child that writes what it found into a pipe."""
 
-    def __init__(self, compiler: Any, cpu_s: float, memory_bytes: int) -> None:
+    def __init__(self, compiler: Any, lengths: Any, cpu_s: float, memory_bytes: int) -> None:
         self._compiler = compiler
+        self._lengths = lengths  # of the tokens, in bytes: an array
         self._cpu_s = cpu_s
         self._memory_bytes = memory_bytes
         self._children: dict[int, int] = {}  # pid by descriptor
@@ -87,7 +93,7 @@ class _Trials:
         if pid == 0:
             try:
                 self._limit()
-                os.write(write, _fault(self._compiler, task["kind"], task["spec"]).encode())
+                os.write(write, self._fault(task["kind"], task["spec"]).encode())
             finally:
                 os._exit(0)
         os.close(write)
@@ -101,6 +107,22 @@ class _Trials:
         os.waitpid(self._children.pop(fd), 0)
         return None if found == "fits" else found
 
+    def _fault(self, kind: str, spec: str) -> str:
+        """Why it cannot be used, or "fits"."""
+        try:
+            compiled = _compiled(self._compiler, kind, spec)
+            # At random, and by the longest words, which soon are where repetitions hurt.
+            draw = random.Random(0)
+            _walk(compiled, lambda words: int(words[draw.randrange(words.size)]))
+            _walk(compiled, lambda words: int(words[self._lengths[words].argmax()]))
+        except Barren:
+            return "no text can match it"
+        except MemoryError:
+            return ""
+        except Exception as exc:
+            return _said(str(exc))
+        return "fits"
+
     def _limit(self) -> None:
         signal.signal(signal.SIGPROF, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_PROF, self._cpu_s)
@@ -112,38 +134,54 @@ class _Trials:
         os.dup2(null, sys.stderr.fileno())  # the compiler prints what callers have written
 
 
-def _fault(compiler: Any, kind: str, spec: str) -> str:
-    """Why it cannot be used, or "fits"."""
-    try:
-        _compile(compiler, kind, spec)
-    except MemoryError:
-        return ""
-    except Exception as exc:
-        # "[time] /where/it/is.cc:1: What is wrong": only that is the caller's. What has another form,
-        # such as std::bad_alloc, is the machine's.
-        said = (str(exc).strip().splitlines() or [""])[-1]
-        fault = said.partition(".cc:")[2].partition(": ")[2]
-        return fault[:LONGEST_FAULT] or ("" if "bad_alloc" in said else "it cannot be read")
-    return "fits"
+def _said(complaint: str) -> str:
+    """What of a complaint is the caller's; empty where it is the machine's, such as std::bad_alloc.
+
+    "[time] /where/it/is.cc:1: What is wrong": only the end of that.
+    """
+    last = (complaint.strip().splitlines() or [""])[-1]
+    fault = last.partition(".cc:")[2].partition(": ")[2]
+    return fault[:LONGEST_FAULT] or ("" if "bad_alloc" in last else "it cannot be read")
 
 
-def _compile(compiler: Any, kind: str, spec: str) -> None:
-    """What the engine does with it, up to the choice of the first token."""
+class Barren(Exception):
+    """A grammar that no text matches."""
+
+
+def _compiled(compiler: Any, kind: str, spec: str) -> Any:
+    if kind == "json":
+        return compiler.compile_json_schema(spec, any_whitespace=False, separators=(",", ":"))
+    if kind == "regex":
+        return compiler.compile_regex(spec)
+    if kind == "structural_tag":
+        return compiler.compile_structural_tag(spec)
+    if kind == "lark":
+        return compiler.compile_lark(spec)
+    return compiler.compile_grammar(spec)
+
+
+def _walk(compiled: Any, choose: Callable[[Any], int]) -> None:
+    """What the engine does with it, token by token.
+
+    Repetitions in repetitions compile in a moment, and then each token takes longer than the one before it.
+
+    Raises:
+        Barren: no text can be written.
+    """
     import xgrammar
 
-    if kind == "json":
-        compiled = compiler.compile_json_schema(spec, any_whitespace=False, separators=(",", ":"))
-    elif kind == "regex":
-        compiled = compiler.compile_regex(spec)
-    elif kind == "structural_tag":
-        compiled = compiler.compile_structural_tag(spec)
-    elif kind == "lark":
-        compiled = compiler.compile_lark(spec)
-    else:
-        compiled = compiler.compile_grammar(spec)
     matcher = xgrammar.GrammarMatcher(compiled)
     bitmask = xgrammar.allocate_token_bitmask(1, compiled.tokenizer_info.vocab_size)
-    matcher.fill_next_token_bitmask(bitmask, 0)
+    ends = compiled.tokenizer_info.stop_token_ids
+    for step in range(WALK_TOKENS):
+        matcher.fill_next_token_bitmask(bitmask, 0)
+        bits = numpy.unpackbits(bitmask.numpy().view(numpy.uint8), bitorder="little")
+        if step == 0 and not bits.any():
+            raise Barren
+        bits[ends] = 0
+        words = numpy.flatnonzero(bits)
+        if not words.size or not matcher.accept_token(choose(words)) or matcher.is_terminated():
+            return
 
 
 if __name__ == "__main__":

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections import OrderedDict
+from typing import Any
 
 from vllm.sampling_params import StructuredOutputsParams
 from vllm.v1.structured_output.backend_xgrammar import has_xgrammar_unsupported_json_features
@@ -22,8 +24,20 @@ TOO_MUCH = "compiling it takes too much time or memory; make it simpler, or its 
 UNSUPPORTED = (
     "it uses a keyword, or a combination of keywords, that cannot be enforced: multipleOf, uniqueItems, "
     "contains, an unknown format, pattern or format together with a length, patternProperties or "
-    "propertyNames together with properties, or allOf with several schemas"
+    "propertyNames together with properties, allOf with several schemas, not, if, dependentRequired, "
+    "dependentSchemas, a $ref to elsewhere, or a pattern that looks around"
 )
+DROPPED = (
+    "not",
+    "if",
+    "then",
+    "else",
+    "dependentRequired",
+    "dependentSchemas",
+)  # by xgrammar, without a word
+NAMING = ("properties", "patternProperties", "$defs", "definitions")  # their keys are names of the caller's
+DATA = ("enum", "const", "default", "examples")
+AROUND = re.compile(r"\(\?(=|!|<=|<!)")
 
 
 def structured_outputs(constraint: Constraint) -> StructuredOutputsParams:
@@ -71,12 +85,31 @@ class Grammars:
 
     async def _asks_too_much(self, schema: str) -> bool:
         if len(schema) <= LARGE:
-            return _has_unsupported(schema)
-        return await asyncio.to_thread(_has_unsupported, schema)
+            return is_unsupported(schema)
+        return await asyncio.to_thread(is_unsupported, schema)
 
 
-def _has_unsupported(schema: str) -> bool:
-    return bool(has_xgrammar_unsupported_json_features(json.loads(schema)))
+def is_unsupported(schema: str) -> bool:
+    """Whether a part of a JSON schema could not be enforced, or would silently have no effect."""
+    parsed = json.loads(schema)
+    return bool(has_xgrammar_unsupported_json_features(parsed)) or _is_dropped(parsed)
+
+
+def _is_dropped(schema: Any) -> bool:
+    """Whether a part of the schema would silently have no effect."""
+    if isinstance(schema, list):
+        return any(map(_is_dropped, schema))
+    if not isinstance(schema, dict):
+        return False
+    if any(name in schema for name in DROPPED) or not str(schema.get("$ref", "#")).startswith("#"):
+        return True
+    if AROUND.search(str(schema.get("pattern", ""))):
+        return True
+    for name, value in schema.items():
+        below = list(value.values()) if name in NAMING and isinstance(value, dict) else value
+        if name not in DATA and _is_dropped(below):
+            return True
+    return False
 
 
 def _as_grammar(constraint: Constraint) -> tuple[str, str]:
