@@ -48,6 +48,7 @@ class ReasoningParser:
         request = ChatCompletionRequest(messages=[{"role": "user", "content": ""}])
         self.hides_special_tokens = bool(trial.adjust_request(request).skip_special_tokens)
         self._marks = _marks(trial, tokenizer)
+        self._added = frozenset(tokenizer.get_added_vocab().values())
 
     def thinkings(
         self, token_ids: Sequence[int], n: int, template_kwargs: Mapping[str, Any]
@@ -60,7 +61,7 @@ class ReasoningParser:
             return []
         for parser in parsers:
             parser.adjust_initial_state_from_prompt(token_ids)
-        return [_Thinking(parser, self._marks) for parser in parsers]
+        return [_Thinking(parser, self._marks, self._added) for parser in parsers]
 
 
 class _Thinking(Thinking):
@@ -68,13 +69,15 @@ class _Thinking(Thinking):
 
     Between two marks a text is thought, or answer, from one end to the other; a parser has nothing to find
     there, and some look through all that was before at every token. So once a text has come out of it
-    whole, texts in which no mark can begin go the same way without it.
+    whole, texts in which no mark can begin go the same way without it. A mark that is a token may have no
+    text: `added` are the tokens that may be one.
     """
 
-    def __init__(self, parser: Any, marks: re.Pattern[str] | None) -> None:
+    def __init__(self, parser: Any, marks: re.Pattern[str] | None, added: frozenset[int]) -> None:
         self.ended = False
         self._parser = parser
         self._marks = marks
+        self._added = added
         self._text = ""
         self._token_ids: list[int] = []
         self._way: bool | None = None  # True: all thought, False: all answer, None: ask
@@ -84,7 +87,7 @@ class _Thinking(Thinking):
         return self._way is not False and not self.ended
 
     def read(self, text: str, token_id: int) -> tuple[str, str]:
-        plain = self._marks is not None and not self._marks.search(text)
+        plain = self._marks is not None and token_id not in self._added and not self._marks.search(text)
         if self._way is not None and plain:
             return (text, "") if self._way else ("", text)
         try:
@@ -93,7 +96,7 @@ class _Thinking(Thinking):
             log.exception("the reasoning parser has failed; the text is passed on as it is")
             self.ended = True
             return "", text
-        if text:  # what may hold a mark may leave something held back
+        if text or not plain:  # what may hold a mark may leave something held back
             self._way = None if not plain else True if thought == text else False if answer == text else None
         return thought, answer
 
