@@ -7,7 +7,7 @@ BIN    := $(VENV)/bin
 TYPED  := $(wildcard service tests bench loadtests requirements grafana deploy)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check bench loadtest lock dashboards pictures clean install install-dev
+.PHONY: help run test check chaos clients soak bench loadtest lock dashboards pictures clean install install-dev
 
 help: ## this list
 	@sed -nE 's/^([a-z]+):[^#]*## (.*)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -15,7 +15,7 @@ help: ## this list
 run: install ## install what is locked, then serve on 127.0.0.1:8000
 	@exec $(BIN)/twophase serve
 
-test: install-dev ## every test
+test: install-dev ## every test but those of chaos and clients
 	$(BIN)/python -m pytest
 
 check: install-dev ## style, types, who imports whom, locks, and whether docs agree with code
@@ -39,6 +39,12 @@ LOADTEST = $(URL) $(foreach name,SCENARIO WORKLOAD USERS RATES RATE SECONDS SLO 
 
 loadtest: install-dev ## load on URL=http://… or on a server it starts, and a report; SCENARIO=, WORKLOAD=, WEB=1, ARGS=--help
 	@$(BIN)/python -m loadtests $(LOADTEST)
+
+chaos: install-dev ## kill, stop and drain real services under load
+	$(BIN)/python -m pytest -m chaos
+
+clients: install-dev ## the client packages people use, fetched and run against the service
+	$(BIN)/python -m pytest -m clients
 
 soak: install-dev ## ten minutes of mixed good and bad load, then look whether anything has grown or is left
 	$(BIN)/python -m tests.chaos.soak

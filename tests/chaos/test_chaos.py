@@ -16,7 +16,7 @@ from tests.chaos.storm import Reply, Storm
 from tests.real.conftest import Served
 from tests.serving import until
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.chaos]
 
 Start = Callable[[], Served]
 MIX = ["reader"] * 6 + ["whole", "several", "leaver", "too long", "wrong"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = [pytest.mark.engine, pytest.mark.embedded]
+pytestmark = [pytest.mark.engine, pytest.mark.embedded, pytest.mark.clients]
 
 Said = dict[str, Any]
 

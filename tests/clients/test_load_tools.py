@@ -17,7 +17,7 @@ from tests.clients.environments import environment
 from tests.clients.readme import lines
 from tests.real.conftest import Served
 
-pytestmark = [pytest.mark.engine, pytest.mark.embedded]
+pytestmark = [pytest.mark.engine, pytest.mark.embedded, pytest.mark.clients]
 
 OURS = Path(sys.executable).parent
 

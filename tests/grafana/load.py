@@ -46,6 +46,10 @@ class Callers:
         system = {"role": "system", "content": "manual " * words}
         await self._stream([system, *self._talk(3)], tokens)
 
+    async def ask_the_same(self) -> None:
+        """All of it has been read before, but for the end of its last block."""
+        await self._stream([_turn("user", "the same " + "word " * 400)], 2)
+
     async def stop_short(self) -> None:
         """Reserves much and uses little: the service comes to promise its cache several times over."""
         await self._stream(self._talk(3), 1000, stop=["a", "e", "i"])
@@ -112,6 +116,8 @@ async def load(url: str, keys: tuple[str, str], stage_s: float) -> Seen:
 
 
 async def _stages(callers: Callers, seconds: float) -> None:
+    for _ in range(3):
+        await callers.ask_the_same()
     await _crowd(3, seconds, lambda: callers.ask(words=10, tokens=300))
     await _crowd(1, seconds, lambda: callers.ask(words=6000, tokens=1))
     await _crowd(2, seconds, lambda: callers.ask_again(words=2000, tokens=150))
