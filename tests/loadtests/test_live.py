@@ -89,7 +89,7 @@ def test_a_run_is_started_from_the_page_and_seen_on_it(
     page, folder, process = steered
     assert '"title": "Tokens"' in page.get("/").text
     assert page.post("/swarm", data={"user_count": 1, "spawn_rate": 1}).json()["success"]
-    until(lambda: rows_of(page), within_s=30)
+    until(lambda: rows_of(page), within_s=90)
     (row,) = rows_of(page)
     assert row["step"] == "2 users"
     assert row["ttft_p50_ms"] > 0
