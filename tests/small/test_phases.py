@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import time
 from collections import Counter
@@ -88,7 +89,10 @@ def test_more_requests_than_slots_are_bound_by_the_queue(web: httpx.Client) -> N
     assert verdicts["queue"] >= 30, verdicts
 
 
-def test_a_reader_slower_than_the_engine_is_told_apart(small: Served) -> None:
+RUNNING = re.compile(r"^vllm:num_requests_running\{.*\} [1-9]", re.MULTILINE)
+
+
+def test_a_reader_slower_than_the_engine_is_told_apart(small: Served, web: httpx.Client) -> None:
     port = urlsplit(small.url).port
     body = orjson.dumps(
         request(
@@ -105,7 +109,10 @@ def test_a_reader_slower_than_the_engine_is_told_apart(small: Served) -> None:
         head = f"POST {CHAT} HTTP/1.1\r\nHost: t\r\nConnection: close\r\nContent-Type: application/json\r\n"
         head += f"Authorization: Bearer {KEYS['a']}\r\n"
         wire.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
-        time.sleep(25)  # 14,400 tokens at two slots take the engine well under that
+        began = time.monotonic()
+        until(lambda: RUNNING.search(web.get("/metrics").text), within_s=30)
+        until(lambda: not RUNNING.search(web.get("/metrics").text), within_s=120)
+        time.sleep(time.monotonic() - began + 2)  # as long again as the engine has taken, and more
         received = bytearray()
         while data := wire.recv(1 << 20):
             received += data
