@@ -60,9 +60,10 @@ class StartError(Exception):
 class FarTooLong(Exception):
     """Between rooms: a text of so many characters has more tokens than it may, and none were counted."""
 
-    def __init__(self, least_tokens: int, most_characters: int) -> None:
-        super().__init__(least_tokens, most_characters)
+    def __init__(self, least_tokens: int, characters: int, most_characters: int) -> None:
+        super().__init__(least_tokens, characters, most_characters)
         self.least_tokens = least_tokens
+        self.characters = characters
         self.most_characters = most_characters  # that could fit
 
 

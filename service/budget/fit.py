@@ -72,22 +72,26 @@ async def _readable(
     """A rendering short enough to be tokenized, and how many of the oldest messages that left out.
 
     Only what could never fit is left out here, by its characters; what does fit is found by tokens.
+    What the template adds is taken to be the same for each message: short messages are mostly that.
 
     Raises:
         FarTooLong: it is longer still.
     """
     may_go, gone = units(messages) if limits.truncates else [], 0
     sizes = [sum(_characters(messages[at]) for at in unit) for unit in may_go]
-    fixed = sum(map(_characters, messages)) - sum(sizes) if may_go else 0
-    while True:
+    fixed = sum(map(_characters, messages)) - sum(sizes)
+    for cuts_left in reversed(range(MAX_CUTS + 1)):
+        left = without(messages, may_go[:gone])
         try:
-            prompt = await render(without(messages, may_go[:gone]))
+            return await render(left), len(messages) - len(left)
         except FarTooLong as exc:
-            if gone == len(may_go):
+            if gone == len(may_go) or not cuts_left:
                 raise
-            gone += max(1, choose_cut(sizes[gone:], fixed, exc.most_characters))
-        else:
-            return prompt, sum(map(len, may_go[:gone]))
+            added = max(0.0, exc.characters - fixed - sum(sizes[gone:])) / len(left)
+            whole = [size + added * len(unit) for size, unit in zip(sizes[gone:], may_go[gone:], strict=True)]
+            more = choose_cut(whole, exc.characters - sum(whole), exc.most_characters)
+            gone = min(gone + max(1, more), len(may_go)) if cuts_left > 1 else len(may_go)
+    raise AssertionError("the last round returns or raises")
 
 
 def _oldest(messages: Sequence[Message], dropped: int) -> list[range]:

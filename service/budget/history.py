@@ -33,7 +33,7 @@ def units(messages: Sequence[Message]) -> list[range]:
     return [range(start, stop) for start, stop in pairwise(starts)]
 
 
-def choose_cut(unit_tokens: Sequence[int], fixed_tokens: int, room: int) -> int:
+def choose_cut(unit_tokens: Sequence[float], fixed_tokens: float, room: float) -> int:
     """How many of the oldest units must go so that the rest fits `room`; all of them if none is enough."""
     total = fixed_tokens + sum(unit_tokens)
     for dropped, tokens in enumerate(unit_tokens):

@@ -184,7 +184,7 @@ class Renderer:
         """Characters are no more than bytes, and a token stands for no more bytes than the longest."""
         longest = self.vocabulary.longest
         if most_tokens is not None and 0 < longest * most_tokens < len(text):
-            raise FarTooLong(len(text) // longest, longest * most_tokens)
+            raise FarTooLong(len(text) // longest, len(text), longest * most_tokens)
 
     def _prompt(self, text: str, plan: Plan, messages: int) -> Prompt:
         self._piecewise.fill(plan)

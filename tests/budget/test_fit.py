@@ -14,8 +14,14 @@ from service.budget.fit import MAX_CUTS, fit
 from service.budget.history import Message, units, without
 from service.budget.limits import Allowance, Limits, in_force
 from service.budget.plan import Budget, prompt_room
-from service.errors import ContextLengthExceeded, InputBudgetExceeded, InvalidValue, OutputBudgetExceeded
-from tests.budget.conversations import Additive, Rendered, calls, result, said, well_formed
+from service.errors import (
+    ContextLengthExceeded,
+    FarTooLong,
+    InputBudgetExceeded,
+    InvalidValue,
+    OutputBudgetExceeded,
+)
+from tests.budget.conversations import MARKER_TOKENS, Additive, Rendered, calls, result, said, well_formed
 
 Conversation = list[dict[str, Any]]
 
@@ -164,6 +170,45 @@ async def test_a_template_that_never_shrinks_is_rendered_only_so_often() -> None
     assert len(rendered) == 1 + MAX_CUTS == 5
     assert rendered == sorted(rendered, reverse=True)
     assert rendered[-1] == 2
+
+
+class Measured(Additive):
+    """The same, refusing by mere length: each token of a message is five characters, each marker thirty."""
+
+    asked = 0
+
+    async def __call__(self, messages: Sequence[Message]) -> Rendered:
+        self.asked += 1
+        characters = sum(len(message["content"] or "") + 30 * MARKER_TOKENS for message in messages)
+        if characters > 40 * 500:
+            raise FarTooLong(characters // 40, characters, 40 * 500)
+        return await super().__call__(messages)
+
+
+@pytest.mark.parametrize("tokens", [0, 1, 10, 400])
+async def test_a_talk_of_thousands_of_turns_is_cut_in_a_few_renderings(tokens: int) -> None:
+    messages = [
+        said("system", 8),
+        *[said("user", tokens), said("assistant", tokens)] * 2_500,
+        said("user", 6),
+    ]
+    render = Measured()
+    prompt, budget = await fit(messages, truncating(500), Ask(16), render)
+    assert render.asked <= 6
+    _, expected = await fit(messages, truncating(500), Ask(16), Additive())
+    assert budget == expected and len(prompt.messages) == len(messages) - expected.dropped_messages
+
+
+async def test_a_template_that_is_far_too_long_whatever_is_left_out_is_rendered_only_so_often() -> None:
+    rendered: list[int] = []
+
+    async def render(messages: Sequence[Message]) -> Rendered:
+        rendered.append(len(messages))
+        raise FarTooLong(600, 20_001, 20_000)
+
+    with pytest.raises(ContextLengthExceeded):
+        await fit(long_talk(), truncating(500), Ask(16), render)
+    assert len(rendered) == 1 + MAX_CUTS and rendered[-1] == 2
 
 
 # Properties
