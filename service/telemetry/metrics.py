@@ -15,10 +15,10 @@ from service.telemetry.collectors import InFlight, ShadowRefusals, SpanCounts
 from service.telemetry.doorbook import Doorbook
 from service.telemetry.export import Ledger
 from service.telemetry.exposition import Page
-from service.telemetry.families import gauge
 from service.telemetry.foresight import Foresight
 from service.telemetry.phases import Phases
 from service.telemetry.record import Outcome, RequestRecord
+from service.telemetry.states import States
 from service.telemetry.tallies import Answers, Requests, Tokens
 
 
@@ -35,7 +35,8 @@ class Metrics:
         shadow_refusals: Mapping[str, int] | None = None,
         engine_registries: Sequence[CollectorRegistry] = (),
     ) -> None:
-        disable_created_metrics()  # type: ignore[no-untyped-call]  # a time of creation for each series would be a third of the page
+        # A time of creation for each series would be a third of the page.
+        disable_created_metrics()  # type: ignore[no-untyped-call]
         self._registry = registry
         self.inflight = InFlight(registry)
         self._page = Page([registry, *engine_registries])
@@ -45,29 +46,7 @@ class Metrics:
         self._foresight = Foresight(registry)
         SpanCounts(ledger or Ledger(), registry)
         ShadowRefusals(shadow_refusals or {}, registry)
-        self._ready = gauge(registry, "twophase_ready", "1 while requests are taken")
-        self._draining = gauge(registry, "twophase_draining", "1 while the service is going down")
-        self._kv_reserved = gauge(
-            registry,
-            "twophase_kv_reserved_tokens",
-            "Cache tokens that admitted requests may still come to need",
-        )
-        self._kv_capacity = gauge(
-            registry, "twophase_kv_capacity_tokens", "Tokens that the engine's key-value cache holds"
-        )
-        self._slots = gauge(registry, "twophase_slots", "Answers that may be in the engine at once")
-        self._slots_held = gauge(registry, "twophase_slots_held", "Slots that answers hold")
-        self._overcommit = gauge(
-            registry,
-            "twophase_kv_overcommit_ratio",
-            "How many times the key-value cache may be reserved, as few answers become as long as they may",
-        )
-        self._piece_cache = gauge(
-            registry, "twophase_piece_cache_bytes", "Memory of prompt pieces that are already tokenized"
-        )
-        self._prompt_memory = gauge(
-            registry, "twophase_prompt_memory_bytes", "Memory of what was sent before, as token ids"
-        )
+        self.states = States(registry)
         self._build = Info("twophase_build", "Versions of what runs", registry=registry)
         self._loop_lag_s = Histogram(
             "twophase_event_loop_lag_seconds",
@@ -90,14 +69,6 @@ class Metrics:
         """The page and its content type, by an Accept header. Takes milliseconds: not for the event loop."""
         return self._page.render(accept)
 
-    def set_ready(self, ready: bool) -> None:
-        """Whether requests are taken."""
-        self._ready.set(ready)
-
-    def set_draining(self, draining: bool) -> None:
-        """Whether the service is going down."""
-        self._draining.set(draining)
-
     def doorbook(self, routes: Iterable[str]) -> Doorbook:
         """Where requests on `routes` are counted, whether they are chats or not. Once for each app."""
         return Doorbook(self._registry, routes)
@@ -105,28 +76,6 @@ class Metrics:
     def name_tenants(self, names: Iterable[str]) -> None:
         """Show tenants that the file has now."""
         self._tokens.name_tenants(names)
-
-    def set_slots(self, held: int, slots: int, overcommit: float) -> None:
-        """How many answers the engine takes at once and has, and how far its cache may be reserved."""
-        self._slots.set(slots)
-        self._slots_held.set(held)
-        self._overcommit.set(overcommit)
-
-    def set_kv_reserved(self, tokens: int) -> None:
-        """Cache tokens that admitted requests may still come to need."""
-        self._kv_reserved.set(tokens)
-
-    def set_kv_capacity(self, tokens: int) -> None:
-        """Show what the engine's cache holds."""
-        self._kv_capacity.set(tokens)
-
-    def set_piece_cache(self, used_bytes: int) -> None:
-        """Show how much memory the known pieces of prompts take."""
-        self._piece_cache.set(used_bytes)
-
-    def set_prompt_memory(self, used_bytes: int) -> None:
-        """Show how much memory what was sent before takes."""
-        self._prompt_memory.set(used_bytes)
 
     def set_build(self, **versions: str) -> None:
         """Versions of what runs, by name of the part."""

@@ -48,15 +48,20 @@ class Gauges:
 
     def read(self) -> None:
         """Bring what is not counted but looked up to the metrics."""
+        states, admission = self.metrics.states, self.admission
         if self.life.stage is Stage.OPEN:
             self.metrics.set_build(**self.versions())
-            self.metrics.set_kv_capacity(self.engine.facts.kv_capacity_tokens)
-        self.metrics.set_ready(self.life.stage is Stage.OPEN)
-        self.metrics.set_draining(self.life.stage is Stage.DRAINING)
-        self.metrics.set_kv_reserved(self.admission.reserved_tokens)
-        self.metrics.set_slots(self.admission.held_slots, self.admission.slots, self.admission.overcommit)
-        self.metrics.set_piece_cache(self.renderer.cache_used_bytes)
-        self.metrics.set_prompt_memory(self.memory.used_bytes)
+            states.show(kv_capacity_tokens=self.engine.facts.kv_capacity_tokens)
+        states.show(
+            ready=self.life.stage is Stage.OPEN,
+            draining=self.life.stage is Stage.DRAINING,
+            kv_reserved_tokens=admission.reserved_tokens,
+            kv_overcommit_ratio=admission.overcommit,
+            slots=admission.slots,
+            slots_held=admission.held_slots,
+            piece_cache_bytes=self.renderer.cache_used_bytes,
+            prompt_memory_bytes=self.memory.used_bytes,
+        )
 
 
 def probes(gauges: Gauges) -> APIRouter:

@@ -36,6 +36,7 @@ def root_log() -> Iterator[RootLog]:
     logging.getLogger().addHandler(handler)
     yield handler
     logging.getLogger().removeHandler(handler)
-    for left in logging.getLogger(LIBRARY).handlers[:]:  # of traces whose collector never let them end
-        if isinstance(left, Quiet):
-            left.detach()
+    library = logging.getLogger(LIBRARY)
+    for left in library.handlers[:]:
+        if isinstance(left, Quiet):  # its traces' collector never let them end: what they still say is not
+            library.removeHandler(left)  # for the next test's log, so the library keeps passing nothing on

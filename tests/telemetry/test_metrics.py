@@ -241,9 +241,7 @@ def test_spans_are_counted_from_the_ledger() -> None:
 
 def test_setters_show() -> None:
     board = Board()
-    board.metrics.set_ready(True)
-    board.metrics.set_draining(True)
-    board.metrics.set_kv_reserved(1234)
+    board.metrics.states.show(ready=True, draining=True, kv_reserved_tokens=1234)
     board.metrics.set_build(version="1.2.3", vllm="0.32.0")
     board.metrics.observe_loop_lag(0.2)
     assert board.value("twophase_ready") == board.value("twophase_draining") == 1
