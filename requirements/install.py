@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import collections
 import contextlib
+import ctypes
 import fcntl
 import hashlib
 import importlib.util
@@ -166,6 +167,15 @@ def check_machine() -> None:
         )
 
 
+def check_libraries(device: str) -> None:
+    """What the engine links to and no package brings."""
+    if device == "cpu":
+        try:
+            ctypes.CDLL("libnuma.so.1")
+        except OSError:
+            raise Failed("The library libnuma is needed. On Debian or Ubuntu: apt install libnuma1") from None
+
+
 def choose_device() -> str:
     wanted = os.environ.get("TWOPHASE_DEVICE", "auto").lower()
     if wanted in ("cpu", "cuda"):
@@ -272,6 +282,7 @@ def main() -> int:
     try:
         check_machine()
         device = choose_device()
+        check_libraries(device)
         with lock(venv) as lock_fd:
             install(Environment(venv, lock_fd), device, arguments.dev)
     except (Failed, OSError) as why:
