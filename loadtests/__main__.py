@@ -49,7 +49,8 @@ exit code: 0 when the promises of the SLO file (--slo) were kept, 1 when not, 2 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
     given = _parser().parse_args(argv)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # either way what was started is stopped
+    for number in (signal.SIGINT, signal.SIGTERM):  # a shell has its background jobs ignore SIGINT
+        signal.signal(number, signal.default_int_handler)  # either way what was started is stopped
     try:
         slo = read_slo(given.slo)
         folder = given.report or _measure(given, slo)
