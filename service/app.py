@@ -98,22 +98,28 @@ def build(settings: Settings, engine: Engine, renderer: Renderer) -> Parts:
         await observer.aclose()
 
     app = _application(lifespan)
-    gauges = Gauges(life, engine, renderer, admission, observer.metrics, memory, settings.model_name)
     answering = Answering(chat, observer, settings)
     app.include_router(chat_routes(chat, answering, settings))
     app.include_router(face_routes(chat, answering, settings))
     app.include_router(counting_routes(chat, engine, renderer, settings))
     app.include_router(adapter_routes(chat, settings))
-    app.include_router(probes(gauges))
+    metrics = observer.metrics
+    app.include_router(
+        probes(Gauges(life, engine, renderer, admission, metrics, memory, settings.model_name))
+    )
     app.include_router(playground_routes())
     app.openapi_schema = openapi(app, needs_keys=tenants.need_keys)
-    # The last one added is the outermost.
+    _surround(app, settings, tenants, metrics)
+    return Parts(app, life, chat, tenants, admission, metrics)
+
+
+def _surround(app: FastAPI, settings: Settings, tenants: Tenants, metrics: Metrics) -> None:
+    """What every request passes through. The last one added is the outermost."""
     app.add_middleware(Authenticate, tenants=tenants, public_metrics=settings.public_metrics)
     if settings.cors_origins:
         app.add_middleware(Cors, origins=settings.cors_origins)
     paths = [route.path for route in app.routes if isinstance(route, Route)]
-    app.add_middleware(Surround, count=observer.metrics.doorbook(paths).observe)
-    return Parts(app, life, chat, tenants, admission, observer.metrics)
+    app.add_middleware(Surround, count=metrics.doorbook(paths).observe)
 
 
 def _application(lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]]) -> FastAPI:

@@ -15,6 +15,7 @@ import pytest
 from service.engine.embedded import prepare
 from service.prompt.renderer import Renderer
 from service.settings import Settings
+from tests.prompt.published import published
 from tests.scripted import ScriptedEngine
 from tests.serving import Running, running
 from tests.sizes import Reference, Sized
@@ -121,3 +122,30 @@ def chat(client: httpx.Client) -> Chat:
 def body(**fields: object) -> dict[str, object]:
     """A small valid chat request, with fields replaced or added."""
     return {"messages": [{"role": "user", "content": "Name three rivers."}], "max_tokens": 4, **fields}
+
+
+@pytest.fixture(scope="module")
+def qwen3() -> Renderer:
+    """A model whose template can leave thinking out."""
+    return Renderer.load(str(published("qwen3")))
+
+
+@pytest.fixture(scope="module")
+def thinker() -> ScriptedEngine:
+    """An engine that knows how Qwen3 thinks."""
+    # Not above: they bring vLLM, which most tests do without.
+    from vllm.tokenizers import get_tokenizer
+
+    from service.engine.vllm.reasoning import ReasoningParser
+
+    engine = ScriptedEngine()
+    engine.reasoning = ReasoningParser("qwen3", get_tokenizer(str(published("qwen3"))))
+    engine.bounds_thinking = True
+    return engine
+
+
+@pytest.fixture(scope="module")
+def thinks(thinker: ScriptedEngine, qwen3: Renderer) -> Iterator[httpx.Client]:
+    """A client of a service whose model thinks."""
+    with running(Settings(), thinker, qwen3) as server, server.client() as client:
+        yield client

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
-from vllm.tokenizers import get_tokenizer
 
-from service.engine.vllm.reasoning import ReasoningParser
 from service.prompt.renderer import Renderer
-from service.settings import Settings
 from tests.conftest import body
-from tests.prompt.published import published
 from tests.scripted import ScriptedEngine
-from tests.serving import running, until
+from tests.serving import until
 from tests.sse import read
 from tests.tokens import deltas
 
@@ -23,30 +18,8 @@ THOUGHT, ANSWER = "So x < y.\nHm 🏳️‍🌈", "\n\nIt is y."
 TEXT = f"<think>{THOUGHT}</think>{ANSWER}"
 
 
-@pytest.fixture(scope="module")
-def qwen3() -> Renderer:
-    """A model whose template can leave thinking out."""
-    return Renderer.load(str(published("qwen3")))
-
-
-@pytest.fixture(scope="module")
-def thinker() -> ScriptedEngine:
-    """An engine that knows how Qwen3 thinks."""
-    engine = ScriptedEngine()
-    engine.reasoning = ReasoningParser("qwen3", get_tokenizer(str(published("qwen3"))))
-    engine.bounds_thinking = True
-    return engine
-
-
-@pytest.fixture(scope="module")
-def web(thinker: ScriptedEngine, qwen3: Renderer) -> Iterator[httpx.Client]:
-    """A client of a service with it."""
-    with running(Settings(), thinker, qwen3) as server, server.client() as client:
-        yield client
-
-
-def ask(web: httpx.Client, **fields: Any) -> httpx.Response:
-    return web.post("/v1/chat/completions", json=body(**{"max_tokens": 100, **fields}))
+def ask(thinks: httpx.Client, **fields: Any) -> httpx.Response:
+    return thinks.post("/v1/chat/completions", json=body(**{"max_tokens": 100, **fields}))
 
 
 def play(engine: ScriptedEngine, renderer: Renderer, text: str = TEXT, **how: Any) -> int:
@@ -59,10 +32,10 @@ def play(engine: ScriptedEngine, renderer: Renderer, text: str = TEXT, **how: An
 
 @pytest.mark.parametrize("logprobs", [False, True])
 def test_thought_and_answer_come_apart_and_both_modes_agree(
-    web: httpx.Client, thinker: ScriptedEngine, qwen3: Renderer, logprobs: bool
+    thinks: httpx.Client, thinker: ScriptedEngine, qwen3: Renderer, logprobs: bool
 ) -> None:
     tokens = play(thinker, qwen3, logprobs=logprobs)
-    whole = ask(web, logprobs=logprobs).json()
+    whole = ask(thinks, logprobs=logprobs).json()
     [choice] = whole["choices"]
     assert choice["message"] == {
         "role": "assistant",
@@ -71,7 +44,7 @@ def test_thought_and_answer_come_apart_and_both_modes_agree(
         "reasoning": THOUGHT,
     }
     play(thinker, qwen3, logprobs=logprobs)
-    events = read(ask(web, logprobs=logprobs, stream=True, stream_options={"include_usage": True}))
+    events = read(ask(thinks, logprobs=logprobs, stream=True, stream_options={"include_usage": True}))
     streamed = [chunk["choices"][0]["delta"] for chunk in events.chunks]
     assert "".join(delta.get("reasoning", "") for delta in streamed) == THOUGHT
     assert "".join(delta.get("content", "") for delta in streamed) == ANSWER
@@ -89,13 +62,13 @@ def test_thought_and_answer_come_apart_and_both_modes_agree(
 
 
 def test_an_answer_cut_while_thinking_has_no_content(
-    web: httpx.Client, thinker: ScriptedEngine, qwen3: Renderer
+    thinks: httpx.Client, thinker: ScriptedEngine, qwen3: Renderer
 ) -> None:
     ids = qwen3._tokenizer.encode(TEXT, add_special_tokens=False).ids[:5]
     steps = list(deltas(qwen3._tokenizer, ids, skip_special=False))
     steps[-1].finish = "length"
     thinker.script(*steps)
-    answer = ask(web, max_tokens=5).json()
+    answer = ask(thinks, max_tokens=5).json()
     [choice] = answer["choices"]
     assert choice["finish_reason"] == "length" and choice["message"]["content"] == ""
     assert THOUGHT.startswith(choice["message"]["reasoning"]) and choice["message"]["reasoning"]
@@ -104,46 +77,46 @@ def test_an_answer_cut_while_thinking_has_no_content(
 
 @pytest.mark.parametrize("stop", ["is y", "x < y", "</think>\n", "nk>"])
 def test_a_stop_string_cuts_both_modes_alike(
-    web: httpx.Client, thinker: ScriptedEngine, qwen3: Renderer, stop: str
+    thinks: httpx.Client, thinker: ScriptedEngine, qwen3: Renderer, stop: str
 ) -> None:
     play(thinker, qwen3, stop=stop)
-    message = ask(web, stop=stop).json()["choices"][0]["message"]
+    message = ask(thinks, stop=stop).json()["choices"][0]["message"]
     play(thinker, qwen3, stop=stop)
-    streamed = [chunk["choices"][0]["delta"] for chunk in read(ask(web, stop=stop, stream=True)).chunks]
+    streamed = [chunk["choices"][0]["delta"] for chunk in read(ask(thinks, stop=stop, stream=True)).chunks]
     assert "".join(delta.get("reasoning", "") for delta in streamed) == (message["reasoning"] or "")
     assert "".join(delta.get("content", "") for delta in streamed) == message["content"]
 
 
 def test_thinking_counts_as_first_token_and_in_the_metrics(
-    web: httpx.Client, thinker: ScriptedEngine, qwen3: Renderer
+    thinks: httpx.Client, thinker: ScriptedEngine, qwen3: Renderer
 ) -> None:
     def counted() -> float:
         name = 'twophase_tokens_total{kind="reasoning"'
-        lines = web.get("/metrics").text.splitlines()
+        lines = thinks.get("/metrics").text.splitlines()
         return sum(float(line.split()[-1]) for line in lines if line.startswith(name))
 
     before = counted()
     ids = qwen3._tokenizer.encode(TEXT, add_special_tokens=False).ids
     first, *rest = deltas(qwen3._tokenizer, ids, skip_special=False)
     thinker.script(first, rest[0], 0.3, *rest[1:])
-    events = read(ask(web, stream=True, stream_options={"include_usage": True}))
+    events = read(ask(thinks, stream=True, stream_options={"include_usage": True}))
     phases = events.objects[-1]["phases"]
     assert phases["ttft_ms"] < 300 < phases["total_ms"]
     assert phases["reasoning_tokens"] > 0
     until(lambda: counted() - before == phases["reasoning_tokens"])
 
 
-def test_no_effort_leaves_thinking_out_of_the_prompt(web: httpx.Client, thinker: ScriptedEngine) -> None:
+def test_no_effort_leaves_thinking_out_of_the_prompt(thinks: httpx.Client, thinker: ScriptedEngine) -> None:
     thinker.script("Yes.")
-    answer = ask(web, reasoning_effort="none").json()
+    answer = ask(thinks, reasoning_effort="none").json()
     assert answer["choices"][0]["message"]["content"] == "Yes."
     assert answer["choices"][0]["message"]["reasoning"] is None
     assert answer["usage"]["completion_tokens_details"] == {"reasoning_tokens": 0}
 
 
-def test_a_budget_for_thinking_goes_to_the_engine(web: httpx.Client, thinker: ScriptedEngine) -> None:
+def test_a_budget_for_thinking_goes_to_the_engine(thinks: httpx.Client, thinker: ScriptedEngine) -> None:
     thinker.script("Yes.")
-    assert ask(web, thinking_token_budget=7).status_code == 200
+    assert ask(thinks, thinking_token_budget=7).status_code == 200
     assert thinker.started[-1].sampling.thinking_token_budget == 7
 
 
@@ -158,10 +131,10 @@ def test_a_budget_for_thinking_goes_to_the_engine(web: httpx.Client, thinker: Sc
     ],
 )
 def test_an_effort_that_cannot_be_made_is_a_400(
-    web: httpx.Client, thinker: ScriptedEngine, fields: dict[str, Any], param: str, code: str
+    thinks: httpx.Client, thinker: ScriptedEngine, fields: dict[str, Any], param: str, code: str
 ) -> None:
     started = len(thinker.started)
-    error = ask(web, **fields).json()["error"]
+    error = ask(thinks, **fields).json()["error"]
     assert (error["param"], error["code"], len(thinker.started)) == (param, code, started)
 
 

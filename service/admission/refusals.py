@@ -21,10 +21,11 @@ def too_late(prediction: Prediction, left_s: float | None, slo_s: float | None) 
     waits_s = prediction.for_others_s
     if slo_s is None or waits_s is None or waits_s + prediction.margin_s <= slo_s:
         return None
+    late_s = waits_s + prediction.margin_s
     return Overloaded(
-        f"This service is full: the first token would come {_s(waits_s)} later than on an idle service, "
+        f"This service is full: the first token may come {_s(late_s)} later than on an idle service, "
         f"and {_s(slo_s)} is the most it lets anybody wait.",
-        retry_after_s=_seconds(waits_s + prediction.margin_s - slo_s),
+        retry_after_s=_seconds(late_s - slo_s),
     )
 
 
@@ -58,9 +59,10 @@ def _unreachable(prediction: Prediction, left_s: float) -> DeadlineUnreachable |
     first_s = prediction.first_token_s
     if first_s is None or first_s + prediction.margin_s <= left_s:
         return None
+    latest_s = first_s + prediction.margin_s
     return DeadlineUnreachable(
-        f"The first token is expected in {_s(first_s)}, and this request's deadline is in {_s(left_s)}.",
-        retry_after_s=_seconds(first_s + prediction.margin_s - left_s),
+        f"The first token may take {_s(latest_s)}, and this request's deadline is in {_s(left_s)}.",
+        retry_after_s=_seconds(latest_s - left_s),
     )
 
 

@@ -59,7 +59,7 @@ def parse_tenants(text: str) -> list[Holder]:
     """
     try:
         content = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as exc:
+    except (ValueError, RecursionError) as exc:  # besides the decoder's own: endless numbers, endless nesting
         raise TenantsError(f"this is not TOML: {exc}") from None
     tables = _tables(content)
     faults: list[str] = []

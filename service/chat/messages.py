@@ -138,13 +138,17 @@ def _tool_call(call: object, at: str) -> dict[str, Any]:
         "type": "function",
         "function": {
             "name": _text(function.get("name"), f"{at}.function.name"),
-            "arguments": _arguments(function.get("arguments", ""), f"{at}.function.arguments"),
+            "arguments": arguments_text(function.get("arguments", ""), f"{at}.function.arguments"),
         },
     }
 
 
-def _arguments(value: object, at: str) -> str:
-    """The JSON text of an object; no text at all stands for none."""
+def arguments_text(value: object, at: str) -> str:
+    """The JSON text of an object, as a tool call's arguments are; no text at all stands for none.
+
+    Raises:
+        InvalidValue: naming the field `at`.
+    """
     text = _text(value, at)
     try:
         parsed = orjson.loads(text or "{}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
@@ -22,12 +23,21 @@ from service.engine.sampling import INT64_MAX, Sampling
 MAX_STOP_STRINGS = 4
 MAX_STOP_LENGTH = 128
 MAX_TOKEN_IDS = 1024
+TOKEN_KEY = re.compile(r"-?(0|[1-9][0-9]{0,18})")
 
 
 def _as_list(value: object) -> object:
     return [value] if isinstance(value, str) else value
 
 
+def _as_token_id(value: object) -> object:
+    """JSON's keys are strings. Only one spelling is a token's id: two keys must not name one token."""
+    if isinstance(value, str) and TOKEN_KEY.fullmatch(value):
+        return int(value)
+    raise ValueError("must have token ids in plain digits as keys")
+
+
+TokenKey = Annotated[int, BeforeValidator(_as_token_id)]
 Count = Annotated[int, Field(ge=1, le=INT64_MAX)]
 TokenId = Annotated[int, Field(ge=-INT64_MAX, le=INT64_MAX)]  # the model's vocabulary decides later
 TokenIds = Annotated[list[TokenId], Field(max_length=MAX_TOKEN_IDS)]
@@ -90,7 +100,7 @@ class SharedFields(BaseModel):
     allowed_token_ids: Annotated[list[TokenId], Field(min_length=1)] | None = None
     logit_bias: (
         Annotated[
-            dict[Annotated[int, Field(strict=False)], Annotated[float, Field(ge=-100, le=100)]],
+            dict[TokenKey, Annotated[float, Field(ge=-100, le=100)]],
             Field(max_length=MAX_TOKEN_IDS),
         ]
         | None

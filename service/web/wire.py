@@ -149,10 +149,12 @@ def _refuse_choice(request: ChatRequest) -> None:
 def _sentence(exc: ValidationError) -> InvalidValue:
     """What is wrong with the first field that is, in words."""
     error = exc.errors(include_url=False, include_context=False)[0]
-    param = _path(error["loc"])
+    # A key that cannot be is a fault of what it is a key of: the message shows which one.
+    param = _path(error["loc"][:-2] if error["loc"][-1:] == ("[key]",) else error["loc"])
     if error["type"] == "missing":
         return MissingValue(f"{param} is missing.", param=param)
-    said = error["msg"].replace("Input should be", "must be").replace("Input must be", "must be")
+    said = error["msg"].removeprefix("Value error, ")
+    said = said.replace("Input should be", "must be").replace("Input must be", "must be")
     got = "" if isinstance(error["input"], dict | list) else f", not {shown(error['input'])}"
     return InvalidValue(f"{param} {said}{got}.", param=param)
 

@@ -130,6 +130,8 @@ def test_names_and_keys_belong_to_one_tenant_each() -> None:
         ('[tenant]\nname = "acme"\n', "[[tenant]], in two pairs of brackets"),
         ('[[tenants]]\nname = "acme"\n', "tenants has no meaning here; did you mean tenant?"),
         ("[[tenant]\n", "this is not TOML"),
+        ("a=" + "[" * 5000, "this is not TOML"),
+        ("x = 1" + "0" * 5000, "this is not TOML"),
         ("tenant = [1]", "tenant 1: the table should"),
     ],
 )

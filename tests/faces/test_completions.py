@@ -145,6 +145,12 @@ def test_what_cannot_be_honoured_is_a_400_that_names_it(
     assert response.json()["error"]["param"] == param
 
 
+def test_a_prompt_that_is_too_long_is_refused_by_the_name_its_caller_knows(client: httpx.Client) -> None:
+    error = ask(client, prompt=[5] * 3000).json()["error"]
+    assert error["code"] == "context_length_exceeded" and error["param"] == "prompt"
+    assert "messages" not in error["message"]
+
+
 def test_unknown_fields_are_told_and_strict_refuses_them(client: httpx.Client, serve: Serve) -> None:
     assert ask(client, colour="red").headers["x-ignored-params"] == "colour"
     assert ask(serve(strict=True), colour="red").json()["error"]["param"] == "colour"

@@ -2,53 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import httpx
 import pytest
-from vllm.tokenizers import get_tokenizer
 
-from service.engine.vllm.reasoning import ReasoningParser
 from service.prompt.renderer import Renderer
-from service.settings import Settings
 from tests.faces.test_messages import events, joined
 from tests.faces.test_responses import events as items_events
-from tests.prompt.published import published
 from tests.scripted import ScriptedEngine
-from tests.serving import running
 from tests.test_reasoning import ANSWER, THOUGHT, play
 
 ASKED = {"messages": [{"role": "user", "content": "x or y?"}], "max_tokens": 100}
 
 
-@pytest.fixture(scope="module")
-def qwen3() -> Renderer:
-    """A model whose template can leave thinking out."""
-    return Renderer.load(str(published("qwen3")))
-
-
-@pytest.fixture(scope="module")
-def thinker() -> ScriptedEngine:
-    """An engine that knows how Qwen3 thinks."""
-    engine = ScriptedEngine()
-    engine.reasoning = ReasoningParser("qwen3", get_tokenizer(str(published("qwen3"))))
-    engine.bounds_thinking = True
-    return engine
-
-
-@pytest.fixture(scope="module")
-def web(thinker: ScriptedEngine, qwen3: Renderer) -> Iterator[httpx.Client]:
-    """A client of a service with it."""
-    with running(Settings(), thinker, qwen3) as server, server.client() as client:
-        yield client
-
-
 @pytest.mark.parametrize("stream", [False, True])
 def test_messages_have_thinking_in_a_block_before_the_text(
-    web: httpx.Client, thinker: ScriptedEngine, qwen3: Renderer, stream: bool
+    thinks: httpx.Client, thinker: ScriptedEngine, qwen3: Renderer, stream: bool
 ) -> None:
     play(thinker, qwen3)
-    response = web.post("/v1/messages", json={**ASKED, "stream": stream})
+    response = thinks.post("/v1/messages", json={**ASKED, "stream": stream})
     told = events(response) if stream else []
     answer = told[-2][1] if stream else response.json()
     assert (joined(told) if stream else answer["content"]) == [
@@ -60,10 +31,10 @@ def test_messages_have_thinking_in_a_block_before_the_text(
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_responses_have_thinking_in_an_item_before_the_message(
-    web: httpx.Client, thinker: ScriptedEngine, qwen3: Renderer, stream: bool
+    thinks: httpx.Client, thinker: ScriptedEngine, qwen3: Renderer, stream: bool
 ) -> None:
     play(thinker, qwen3)
-    response = web.post("/v1/responses", json={"input": "x or y?", "stream": stream})
+    response = thinks.post("/v1/responses", json={"input": "x or y?", "stream": stream})
     answer = items_events(response)[-1]["response"] if stream else response.json()
     thought, message = answer["output"]
     assert thought["type"] == "reasoning" and thought["summary"] == []
@@ -73,17 +44,17 @@ def test_responses_have_thinking_in_an_item_before_the_message(
 
 
 def test_thinking_is_bounded_or_left_out_as_messages_say_it(
-    web: httpx.Client, thinker: ScriptedEngine
+    thinks: httpx.Client, thinker: ScriptedEngine
 ) -> None:
     for thinking in ({"type": "enabled", "budget_tokens": 1024}, {"type": "disabled"}, {"type": "adaptive"}):
-        assert web.post("/v1/messages", json={**ASKED, "thinking": thinking}).status_code == 200
+        assert thinks.post("/v1/messages", json={**ASKED, "thinking": thinking}).status_code == 200
     bounded, without, free = thinker.started[-3:]
     assert bounded.sampling.thinking_token_budget == 1024
     assert len(without.token_ids) > len(free.token_ids), "an empty thought stands in the prompt"
 
 
-def test_a_completion_is_text_alone(web: httpx.Client, thinker: ScriptedEngine, qwen3: Renderer) -> None:
+def test_a_completion_is_text_alone(thinks: httpx.Client, thinker: ScriptedEngine, qwen3: Renderer) -> None:
     thinker.script("<think>", "hmm", "</think>", "x")
-    answer = web.post("/v1/completions", json={"prompt": "x or y?"}).json()
+    answer = thinks.post("/v1/completions", json={"prompt": "x or y?"}).json()
     assert answer["choices"][0]["text"] == "<think>hmm</think>x"
     assert "completion_tokens_details" not in answer["usage"]

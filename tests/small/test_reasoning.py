@@ -32,11 +32,20 @@ def thinker(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[h
             str(model),
             TWOPHASE_ENGINE_ARGS='{"kv_cache_memory_bytes": 33554432, "max_num_seqs": 2}',
             TWOPHASE_REASONING_PARSER="deepseek_r1",
+            TWOPHASE_CHAT_TEMPLATE=str(_opening(model)),
             TWOPHASE_SLO_TTFT_MS="600000",
         ) as served,
         httpx.Client(base_url=served.url, timeout=60) as client,
     ):
         yield client
+
+
+def _opening(model: Path) -> Path:
+    """The model's chat template, which begins the thinking where an answer begins."""
+    path = model / "opening.jinja"
+    opened = "{% if add_generation_prompt %}{{ '<think>' }}{% endif %}"
+    path.write_text((model / "chat_template.jinja").read_text() + opened)
+    return path
 
 
 def _rename(model: Path) -> None:
@@ -83,3 +92,9 @@ def test_an_answer_that_never_stops_thinking_has_no_content(thinker: httpx.Clien
     assert choice["finish_reason"] == "length" and choice["message"]["content"] == ""
     assert answer["usage"]["completion_tokens_details"]["reasoning_tokens"] == 20
     assert answer["phases"]["reasoning_tokens"] == 20
+
+
+def test_a_budget_ends_the_thinking(thinker: httpx.Client) -> None:
+    answer = ask(thinker, thinking_token_budget=9, max_tokens=30).json()
+    assert 9 <= answer["usage"]["completion_tokens_details"]["reasoning_tokens"] <= 11
+    assert answer["choices"][0]["message"]["content"]

@@ -12,6 +12,14 @@ from service.engine.vllm.translate import translate
 FIRST_AND_LAST = 2**31 - 1  # a stream interval that no answer reaches
 
 
+AS_IT_IS = (
+    *("temperature", "top_p", "top_k", "min_p", "seed", "min_tokens", "ignore_eos"),
+    *("presence_penalty", "frequency_penalty", "repetition_penalty", "thinking_token_budget"),
+    *("include_stop_str_in_output", "skip_special_tokens"),
+)
+LISTS = ("stop", "stop_token_ids", "bad_words")
+
+
 def sampling_params(work: Work) -> SamplingParams:
     """Parameters for one request.
 
@@ -21,26 +29,12 @@ def sampling_params(work: Work) -> SamplingParams:
     s = work.sampling
     try:
         params = SamplingParams(
-            temperature=s.temperature,
-            top_p=s.top_p,
-            top_k=s.top_k,
-            min_p=s.min_p,
-            presence_penalty=s.presence_penalty,
-            frequency_penalty=s.frequency_penalty,
-            repetition_penalty=s.repetition_penalty,
-            seed=s.seed,
-            stop=list(s.stop),
-            stop_token_ids=list(s.stop_token_ids),
-            min_tokens=s.min_tokens,
+            **{name: getattr(s, name) for name in AS_IT_IS},
+            **{name: list(getattr(s, name)) for name in LISTS},
             max_tokens=work.max_output_tokens,
-            ignore_eos=s.ignore_eos,
-            include_stop_str_in_output=s.include_stop_str_in_output,
-            skip_special_tokens=s.skip_special_tokens,
-            bad_words=list(s.bad_words),
             allowed_token_ids=None if s.allowed_token_ids is None else list(s.allowed_token_ids),
             logit_bias=dict(s.logit_bias) or None,
             structured_outputs=None if work.constraint is None else structured_outputs(work.constraint),
-            thinking_token_budget=s.thinking_token_budget,
             logprobs=s.top_logprobs,
             flat_logprobs=True,
             output_kind=RequestOutputKind.DELTA,
@@ -49,7 +43,6 @@ def sampling_params(work: Work) -> SamplingParams:
         )
     except VLLMClientError as exc:
         raise translate(exc) from exc
-    params.n = (
-        work.n
-    )  # set afterwards: vLLM refuses n > 1 at temperature 0, where OpenAI gives n equal answers
+    # Set afterwards: vLLM refuses n > 1 at temperature 0, where OpenAI gives n equal answers.
+    params.n = work.n
     return params

@@ -10,7 +10,10 @@ from service.settings import Settings
 from service.web.face import Asked, Face
 from service.web.faces.completions.encode import TextEncoder, text_body
 from service.web.faces.completions.request import completion_requests
+from service.web.faces.names import Names
 from service.web.wire import JsonObject
+
+NAMES = Names({"messages": "prompt"}, parts={}, words={})
 
 
 class CompletionsFace(Face):
@@ -36,4 +39,4 @@ class CompletionsFace(Face):
                 running_usage=bool(options and options.continuous_usage_stats),
             )
 
-        return Asked(requests, ignored, encoder, text_body)
+        return Asked(requests, ignored, encoder, text_body, NAMES.tell)

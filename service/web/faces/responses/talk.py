@@ -5,8 +5,7 @@ What an assistant thought, said and called stands in items one behind the other,
 
 from __future__ import annotations
 
-import orjson
-
+from service.chat.messages import arguments_text
 from service.errors import InvalidValue, MissingValue, Unsupported, shown
 from service.web.faces.said import JsonMap, Said, joined, string
 
@@ -72,7 +71,7 @@ class _Talk:
     def _call(self, item: JsonMap, at: str) -> None:
         function = {
             "name": string(item.get("name"), f"{at}.name"),
-            "arguments": _arguments(item.get("arguments"), f"{at}.arguments"),
+            "arguments": arguments_text(item.get("arguments"), f"{at}.arguments"),
         }
         call_id = string(item.get("call_id"), f"{at}.call_id")
         call = {"id": call_id, "type": "function", "function": function}
@@ -121,14 +120,3 @@ def _part(part: object, at: str) -> JsonMap:
         said = f"{at}.type is {shown(part.get('type'))}; this service reads text only."
         raise Unsupported(said, param=f"{at}.type")
     return {"type": "text", "text": string(part.get("text"), f"{at}.text")}
-
-
-def _arguments(value: object, at: str) -> str:
-    text = string(value, at)
-    try:
-        parsed = orjson.loads(text or "{}")
-    except ValueError:
-        parsed = None
-    if not isinstance(parsed, dict):
-        raise InvalidValue(f"{at} is not the JSON text of an object: {shown(text)}", param=at)
-    return text
