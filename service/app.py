@@ -86,7 +86,7 @@ def build(settings: Settings, engine: Engine, renderer: Renderer) -> Parts:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         observer.start()
-        living = asyncio.create_task(life.start(engine.start, chat.start, watch.start))
+        living = asyncio.create_task(life.start(observer.traces.start, engine.start, chat.start, watch.start))
         yield
         chat.drain()
         if not living.done():

@@ -12,7 +12,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Exemplar
 
-from service.telemetry.export import Ledger
+from service.telemetry.post import Ledger
 from service.telemetry.record import RequestRecord
 
 STATES = ("render", "admission", "queue_or_prefill", "decode", "sending")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from opentelemetry.sdk.trace import ReadableSpan
-from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SpanExporter
 
 from service.errors import StartError, shown
 
@@ -16,41 +16,27 @@ PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"
 GRPC_PORT = 4317  # where a collector listens for gRPC unless told otherwise
 
 
-class Ledger:
-    """What became of the spans. Handing over and settling happen in two threads, each with its own counts."""
+@dataclass(frozen=True, slots=True)
+class QueueSpans:
+    """How many spans may be on their way, and how many are sent at once."""
 
-    def __init__(self) -> None:
-        self.handed = 0
-        self.exported = 0
-        self.failed = 0
-        self.dropped = 0
-
-    @property
-    def pending(self) -> int:
-        """Spans that wait for the collector, or are on their way to it."""
-        return self.handed - self.exported - self.failed
+    waiting: int
+    batch: int
 
 
-class Counted(SpanExporter):
-    """An exporter whose results are kept in a ledger."""
+def wanted() -> bool:
+    """Whether the variables ask for spans to be exported."""
+    return _wish() != "none"
 
-    def __init__(self, exporter: SpanExporter, ledger: Ledger) -> None:
-        self._exporter = exporter
-        self._ledger = ledger
 
-    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        result = SpanExportResult.FAILURE
-        try:
-            result = self._exporter.export(spans)
-        finally:
-            if result is SpanExportResult.SUCCESS:
-                self._ledger.exported += len(spans)
-            else:
-                self._ledger.failed += len(spans)
-        return result
+def queue_spans() -> QueueSpans:
+    """The bounds that the variables set.
 
-    def shutdown(self) -> None:
-        self._exporter.shutdown()
+    Raises:
+        StartError: one is not a number.
+    """
+    waiting = _whole_number("OTEL_BSP_MAX_QUEUE_SIZE", 2048)
+    return QueueSpans(waiting, min(_whole_number("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", 512), waiting))
 
 
 def exporter_from_environment() -> SpanExporter | None:
@@ -59,11 +45,7 @@ def exporter_from_environment() -> SpanExporter | None:
     Raises:
         StartError: a variable has a value this service cannot follow.
     """
-    if os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
-        return None
-    wish = os.environ.get("OTEL_TRACES_EXPORTER", "").strip()
-    if not wish:
-        wish = "otlp" if any(os.environ.get(name) for name in ENDPOINTS) else "none"
+    wish = _wish()
     if wish == "none":
         return None
     if wish == "console":
@@ -71,6 +53,13 @@ def exporter_from_environment() -> SpanExporter | None:
     if wish == "otlp":
         return _otlp()
     raise StartError(f"OTEL_TRACES_EXPORTER={shown(wish)} is none of otlp, console and none")
+
+
+def _wish() -> str:
+    if os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
+        return "none"
+    named = any(os.environ.get(name) for name in ENDPOINTS)
+    return os.environ.get("OTEL_TRACES_EXPORTER", "").strip() or ("otlp" if named else "none")
 
 
 def _otlp() -> SpanExporter:
@@ -100,3 +89,10 @@ def _usual_protocol() -> str:
 
 def _first_set(names: Sequence[str]) -> str | None:
     return next((value for name in names if (value := os.environ.get(name, "").strip())), None)
+
+
+def _whole_number(name: str, default: int) -> int:
+    text = os.environ.get(name, "").strip() or str(default)
+    if not text.isdecimal() or int(text) < 1:
+        raise StartError(f"{name}={shown(text)} is not a whole number above 0")
+    return int(text)

@@ -13,10 +13,10 @@ from prometheus_client import CollectorRegistry, Histogram, Info, disable_create
 from service.telemetry import buckets
 from service.telemetry.collectors import InFlight, ShadowRefusals, SpanCounts
 from service.telemetry.doorbook import Doorbook
-from service.telemetry.export import Ledger
 from service.telemetry.exposition import Page
 from service.telemetry.foresight import Foresight
 from service.telemetry.phases import Phases
+from service.telemetry.post import Ledger
 from service.telemetry.record import Outcome, RequestRecord
 from service.telemetry.states import States
 from service.telemetry.tallies import Answers, Requests, Tokens

@@ -71,7 +71,7 @@ class Observer:
             self._sampling.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._sampling
-        await asyncio.to_thread(self.traces.close)
+        await self.traces.aclose()
 
 
 class Observation:

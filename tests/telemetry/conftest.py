@@ -8,8 +8,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from service.telemetry.quiet import LIBRARY, Quiet
-
 
 @pytest.fixture(autouse=True)
 def no_tracing_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -36,7 +34,3 @@ def root_log() -> Iterator[RootLog]:
     logging.getLogger().addHandler(handler)
     yield handler
     logging.getLogger().removeHandler(handler)
-    library = logging.getLogger(LIBRARY)
-    for left in library.handlers[:]:
-        if isinstance(left, Quiet):  # its traces' collector never let them end: what they still say is not
-            library.removeHandler(left)  # for the next test's log, so the library keeps passing nothing on

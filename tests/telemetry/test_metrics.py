@@ -14,7 +14,7 @@ from service.errors import (
 )
 from service.prompt.causes import ADVICE
 from service.prompt.difference import Miss
-from service.telemetry.export import Ledger
+from service.telemetry.post import Ledger
 from service.telemetry.record import Outcome, RequestRecord
 from tests.telemetry.board import TRACE, Board
 from tests.telemetry.records import abandoned, answered, budget, choice, record, refused, waiting_choice

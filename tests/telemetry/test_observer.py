@@ -115,7 +115,7 @@ def test_an_unsampled_request_is_counted_without_exemplar_and_span() -> None:
 
 
 def test_a_trace_that_is_dropped_leaves_no_exemplar_to_look_for() -> None:
-    house = House(Recorder(capacity=3))
+    house = House(Recorder(full=True))
     seen = house.open()
     answer(seen)
     seen.close()

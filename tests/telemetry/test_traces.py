@@ -5,22 +5,22 @@ import logging
 import time
 from collections.abc import Sequence
 
+import orjson
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.id_generator import IdGenerator
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, ParentBased, Sampler
 from opentelemetry.trace import SpanKind, StatusCode
 
 from service.errors import EngineUnavailable, InvalidValue
-from service.telemetry.export import Counted, Ledger
 from service.telemetry.outcome import outcome
 from service.telemetry.phases import derive
-from service.telemetry.quiet import Quiet
+from service.telemetry.post import Ledger
+from service.telemetry.quiet import Quiet, hush_parsers
 from service.telemetry.record import RequestRecord
+from service.telemetry.spans import Spans, resource
 from service.telemetry.timeline import timeline
-from service.telemetry.traces import Trace, Traces, resource
+from service.telemetry.traces import Trace, Traces
 from service.telemetry.tree import tree
 from tests.telemetry.conftest import RootLog
 from tests.telemetry.records import START_S, WALL_OFFSET_S, answered, choice, record, refused
@@ -47,20 +47,38 @@ class CountingIds(IdGenerator):
         return next(self._traces)
 
 
-class Recorder:
-    """Traces that end in memory."""
+class Memory:
+    """Spans are made as the sender makes them, and kept."""
 
-    def __init__(self, sampler: Sampler = ALWAYS_ON, capacity: int = 2048) -> None:
-        self.exporter = InMemorySpanExporter()
-        provider = TracerProvider(
-            sampler=ParentBased(sampler),
-            resource=resource("1.2.3"),
-            id_generator=CountingIds(),
-            shutdown_on_exit=False,
-        )
-        ledger = Ledger()
-        processor = SimpleSpanProcessor(Counted(self.exporter, ledger))
-        self.traces = Traces(provider, processor, capacity=capacity, version="1.2.3", ledger=ledger)
+    def __init__(self, ids: IdGenerator, full: bool) -> None:
+        self.ledger = Ledger()
+        self._full = full
+        self.made: list[ReadableSpan] = []
+        self._spans = Spans(resource("1.2.3"), "1.2.3", ids)
+
+    async def start(self) -> None:
+        """Always ready."""
+
+    def send(self, tree: bytes, spans: int) -> bool:
+        if self._full:
+            return False
+        before = len(self.made)
+        self.made += self._spans.of(orjson.loads(tree))
+        assert len(self.made) == before + spans and tree.count(b"\n") == 1 and tree.endswith(b"\n")
+        return True
+
+    async def aclose(self, limit_s: float) -> None:
+        """Nothing is left."""
+
+
+class Recorder:
+    """Traces that end in memory, unless that is `full`."""
+
+    def __init__(self, sampler: Sampler = ALWAYS_ON, *, full: bool = False) -> None:
+        ids = CountingIds()
+        provider = TracerProvider(sampler=ParentBased(sampler), id_generator=ids, shutdown_on_exit=False)
+        self.way = Memory(ids, full)
+        self.traces = Traces(provider, self.way)
 
     def run(self, made: RequestRecord, headers: Headers = ()) -> Trace:
         """Open and finish the trace of a record."""
@@ -72,7 +90,7 @@ class Recorder:
 
     @property
     def spans(self) -> dict[str, ReadableSpan]:
-        return {span.name: span for span in self.exporter.get_finished_spans()}
+        return {span.name: span for span in self.way.made}
 
 
 def parent_id(span: ReadableSpan) -> int | None:
@@ -170,21 +188,15 @@ def test_preemptions_are_events_inside_their_span() -> None:
     assert (event.name, event.timestamp) == ("preempted", int((START_S + 2.0 + WALL_OFFSET_S) * 1e9))
 
 
-def test_what_does_not_fit_the_queue_is_dropped_as_a_whole_and_counted() -> None:
-    recorder = Recorder(capacity=6)
-    recorder.run(answered())
-    recorder.run(refused(InvalidValue("no")))
-    assert (recorder.traces.ledger.dropped, recorder.traces.ledger.exported) == (7, 3)
-
-
-def test_without_an_exporter_the_callers_trace_id_is_known_and_nothing_made(
+async def test_without_an_exporter_the_callers_trace_id_is_known_and_nothing_made(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     traces = Traces()
     trace = traces.open([SAMPLED, (b"tracestate", b"not valid at all")])
     assert (trace.trace_id, trace.sampled, trace.root) == (CALLER, False, None)
     assert traces.open([]).trace_id is None
-    traces.close()
+    await traces.start()
+    await traces.aclose()
     assert caplog.record_tuples == []
 
 
@@ -201,26 +213,23 @@ def test_the_service_names_itself_unless_the_operator_does(monkeypatch: pytest.M
 
 
 def test_a_callers_broken_header_is_not_quoted_in_the_log(root_log: RootLog) -> None:
-    quiet = Quiet()
-    quiet.attach()
-    try:
-        Recorder().run(answered(), [SAMPLED, (b"tracestate", b"secret words, no pairs")])
-    finally:
-        quiet.detach()
+    hush_parsers()
+    Recorder().run(answered(), [SAMPLED, (b"tracestate", b"secret words, no pairs")])
     assert root_log.lines == []
 
 
 def test_complaints_of_the_library_are_one_line_a_pause(root_log: RootLog) -> None:
-    quiet = Quiet(pause_s=0.2)
+    said: list[str] = []
+    quiet = Quiet(said.append, pause_s=0.2)
+    library = logging.getLogger("opentelemetry")
     quiet.attach()
-    library = logging.getLogger("opentelemetry.exporter.otlp")
     try:
         for _ in range(50):
-            library.error("connection refused\nand a long story")
+            library.getChild("exporter.otlp").error("connection refused\nand a long story")
         time.sleep(0.25)
-        library.error("connection refused")
+        library.getChild("exporter.otlp").error("connection refused")
     finally:
-        quiet.detach()
-    first, second = root_log.lines
-    assert first == "traces do not get through; answers are not affected: connection refused"
-    assert second == f"{first} (49 more like it since the last report)"
+        library.removeHandler(quiet)
+        library.propagate = True
+    assert said == ["connection refused", "connection refused (49 more like it since the last report)"]
+    assert root_log.lines == []
