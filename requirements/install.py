@@ -102,6 +102,12 @@ class Environment:
             print(f"{why}\n      uv could not; now pip, which takes minutes")
             self.pip(*arguments)
 
+    def compile(self) -> None:
+        """Keep what all packages compile to, as far as they compile."""
+        program = "import compileall, sys; compileall.compile_dir(sys.argv[1], quiet=2, workers=0)"
+        [packages] = self.path.glob("lib/python*/site-packages")
+        self._run(self.python, "-c", program, str(packages))
+
     def _installed(self) -> set[str]:
         return {path.name for path in self.path.glob("lib/python*/site-packages/*")}
 
@@ -207,6 +213,9 @@ def plan(env: Environment, device: str, dev: bool) -> list[Step]:
         Step("tools", (tools,), lambda: env.pip(*locked, str(tools))),
         Step("torch", (torch,), install_torch, TORCH),
         Step("packages", (packages,), lambda: env.fast_pip(*locked, str(packages))),
+        # An engine is three processes that import thousands of files. Where Python may not keep what it
+        # compiles, as in the read-only folders of an image, that would take each of them 15 s at every start.
+        Step("bytecode", (packages,), env.compile),
         Step("dev", (more,), lambda: env.fast_pip(*locked, str(more))),
         Step("twophase", (ROOT / "pyproject.toml", str(ROOT)), install_project, hint=""),
     ]
