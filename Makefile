@@ -7,7 +7,7 @@ BIN    := $(VENV)/bin
 TYPED  := $(wildcard service tests bench loadtests requirements grafana deploy)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check chaos clients soak bench loadtest lock dashboards pictures clean install install-dev
+.PHONY: help run test check chaos clients fleet soak bench loadtest lock dashboards pictures clean install install-ray install-dev
 
 help: ## this list
 	@sed -nE 's/^([a-z]+):[^#]*## (.*)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -15,7 +15,7 @@ help: ## this list
 run: install ## install what is locked, then serve on 127.0.0.1:8000
 	@exec $(BIN)/twophase serve
 
-test: install-dev ## every test but those of chaos and clients
+test: install-dev ## every test but those of chaos, clients and fleet
 	$(BIN)/python -m pytest
 
 check: install-dev ## style, types, who imports whom, locks, and whether docs agree with code
@@ -46,6 +46,9 @@ chaos: install-dev ## kill, stop and drain real services under load
 clients: install-dev ## the client packages people use, fetched and run against the service
 	$(BIN)/python -m pytest -m clients
 
+fleet: install-dev install-ray ## two engines behind Ray Serve and behind vllm-router, which are fetched first
+	$(BIN)/python -m pytest -m fleet
+
 soak: install-dev ## ten minutes of mixed good and bad load, then look whether anything has grown or is left
 	$(BIN)/python -m tests.chaos.soak
 
@@ -62,11 +65,14 @@ lock: install-dev ## make requirements/*.lock from pyproject.toml; UPGRADE=1 tak
 	$(BIN)/python -m tests.clients.lock $(if $(UPGRADE),--upgrade)
 
 clean: ## remove the environment and what the tools left behind
-	rm -rf $(VENV) $(VENV).lock .import_linter_cache .mypy_cache .pytest_cache .ruff_cache .hypothesis dist
+	rm -rf $(VENV) $(VENV).lock $(VENV)-ray $(VENV)-ray.lock .import_linter_cache .mypy_cache .pytest_cache .ruff_cache .hypothesis dist
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
 install:
 	@$(PYTHON) requirements/install.py --venv $(VENV)
+
+install-ray:
+	@$(PYTHON) requirements/install.py --venv $(VENV)-ray --ray
 
 install-dev:
 	@$(PYTHON) requirements/install.py --venv $(VENV) --dev

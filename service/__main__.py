@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from service import __version__
 from service.admission.keys import new_key
 from service.engine.embedded import ModelUnavailable, prepare
+from service.engine.model import model_to_load
 from service.errors import StartError
 from service.probe.command import add_probe
 from service.probe.trouble import ProbeError
 from service.settings import Settings, load
-from service.telemetry.log import formatter
+from service.telemetry.log import log_to_stderr
 from service.web.listen import listening_socket
 from service.web.tls import certificate_of
 
@@ -41,7 +40,7 @@ def _configured(
     def run(options: argparse.Namespace) -> None:
         overrides = {name: value for name, value in vars(options).items() if name in Settings.model_fields}
         settings = load(**overrides)
-        _log_to_stderr(settings)
+        log_to_stderr(settings.log_format, settings.log_level)
         command(settings, options)
 
     return run
@@ -56,7 +55,7 @@ def serve(settings: Settings, options: argparse.Namespace) -> None:
     address = listening_socket(settings.host, settings.port)
     if certificate := certificate_of(settings):
         certificate.check()
-    model = _model(settings)
+    model = model_to_load(settings, _say)
     _say(f"loading {settings.model_name}")
     from service.app import run  # after the first line: importing vLLM alone takes ten seconds
 
@@ -83,28 +82,8 @@ def key(settings: Settings, options: argparse.Namespace) -> None:
     print(made.table, end="")
 
 
-def _model(settings: Settings) -> str:
-    """The folder or Hugging Face id to load."""
-    if settings.model is None:
-        return str(prepare(settings.cache, _say).path)
-    folder = Path(settings.model).expanduser()
-    looks_local = settings.model.startswith(("/", ".", "~")) or folder.exists()
-    if looks_local and not (folder / "config.json").is_file():
-        raise StartError(
-            f"TWOPHASE_MODEL={settings.model} holds no model: there is no {folder / 'config.json'}. "
-            "Name a folder in the Hugging Face layout, or a Hugging Face id such as Qwen/Qwen3-0.6B."
-        )
-    return str(folder) if looks_local else settings.model
-
-
 def _say(line: str) -> None:
     print(f"twophase: {line}", file=sys.stderr, flush=True)
-
-
-def _log_to_stderr(settings: Settings) -> None:
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(formatter(settings.log_format))
-    logging.basicConfig(level=settings.log_level.upper(), handlers=[handler], force=True)
 
 
 def _parser() -> argparse.ArgumentParser:

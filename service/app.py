@@ -55,6 +55,8 @@ class Parts:
     """What the app is made of, and what a server needs to know beside it."""
 
     app: FastAPI
+    engine: Engine
+    renderer: Renderer
     life: Life
     chat: Chat
     tenants: Tenants
@@ -110,7 +112,7 @@ def build(settings: Settings, engine: Engine, renderer: Renderer) -> Parts:
     app.include_router(playground_routes())
     app.openapi_schema = openapi(app, needs_keys=tenants.need_keys)
     _surround(app, settings, tenants, metrics)
-    return Parts(app, life, chat, tenants, admission, metrics)
+    return Parts(app, engine, renderer, life, chat, tenants, admission, metrics)
 
 
 def _surround(app: FastAPI, settings: Settings, tenants: Tenants, metrics: Metrics) -> None:
@@ -175,11 +177,11 @@ def _renderer(settings: Settings, model: str) -> Renderer:
     return renderer
 
 
-def run(settings: Settings, model: str, address: socket.socket, say: Callable[[str], None]) -> None:
-    """Serve `model`, a folder or a Hugging Face id, until a signal comes; `say` tells how it goes.
+def assemble(settings: Settings, model: str) -> Parts:
+    """The app over a real engine for `model`, a folder or a Hugging Face id. Its server closes the renderer.
 
     Raises:
-        StartError: the model could not be served, or the engine has died.
+        StartError: something that the settings name cannot be used.
     """
     renderer = _renderer(settings, model)
     engine = VllmEngine(
@@ -190,15 +192,24 @@ def run(settings: Settings, model: str, address: socket.socket, say: Callable[[s
         tool_parser=settings.tool_parser or parser_for(renderer.template_text),
         adapters=settings.adapter_places,
     )
-    parts = build(settings, engine, renderer)
+    return build(settings, engine, renderer)
+
+
+def run(settings: Settings, model: str, address: socket.socket, say: Callable[[str], None]) -> None:
+    """Serve `model`, a folder or a Hugging Face id, until a signal comes; `say` tells how it goes.
+
+    Raises:
+        StartError: the model could not be served, or the engine has died.
+    """
+    parts = assemble(settings, model)
 
     def announce() -> None:
         host, port = address.getsockname()[:2]
-        window = engine.facts.context_window
+        window = parts.engine.facts.context_window
         where = f"{'https' if settings.tls_cert_file else 'http'}://{host}:{port}"
         say(f"ready: {settings.model_name} at {where} (window {window} tokens; Ctrl-C stops it)")
 
-    server = Server(parts.app, settings, parts.life, engine, parts.chat.drain, announce)
+    server = Server(parts.app, settings, parts.life, parts.engine, parts.chat.drain, announce)
 
     def read_again(*_: object) -> None:
         parts.read_tenants_again()
@@ -209,6 +220,6 @@ def run(settings: Settings, model: str, address: socket.socket, say: Callable[[s
     try:
         uvloop.run(server.serve(sockets=[address]))
     finally:
-        renderer.close()
+        parts.renderer.close()
     if server.failure is not None:
         raise StartError(str(server.failure)) from server.failure

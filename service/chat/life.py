@@ -29,6 +29,7 @@ class Life:
         self.in_flight = 0
         self._empty = asyncio.Event()
         self._empty.set()
+        self._begun = asyncio.Event()
 
     async def start(self, *steps: Callable[[], Awaitable[None]]) -> None:
         """Run the steps one after another, then open; a step that raises ends the start."""
@@ -40,6 +41,13 @@ class Life:
             self.stage = Stage.FAILED
         if self.stage is Stage.STARTING:
             self.stage = Stage.OPEN
+        self._begun.set()
+
+    async def begun(self) -> None:
+        """Returns when the start is over; raises what made it fail."""
+        await self._begun.wait()
+        if self.failure is not None:
+            raise self.failure
 
     def drain(self) -> None:
         """Take no new requests; those under way go on."""

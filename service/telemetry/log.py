@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -51,6 +52,13 @@ class JsonLines(logging.Formatter):
         if record.exc_info:
             head["exception"] = self.formatException(record.exc_info)
         return orjson.dumps(head).decode()
+
+
+def log_to_stderr(kind: LogFormat, level: str) -> None:
+    """From now on the whole log of this process goes there."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(formatter(kind))
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
 
 
 def formatter(kind: LogFormat) -> logging.Formatter:

@@ -25,6 +25,7 @@ CLIENTS = {
     "litellm": "litellm==1.110.2",
     "openai": "openai==3.57.0",
     "pydantic_ai": "pydantic-ai-slim[openai]==2.68.0",
+    "vllm_router": "vllm-router==0.1.17",
 }
 # Large, and good enough as it is here: a client that needs it finds that of our own environment.
 LENT = {"guidellm": ("torch", "torchgen", "torch-*.dist-info")}

@@ -1,0 +1,96 @@
+"""Real engines behind Ray Serve: streams, leaving callers, growing, shrinking, and the loss of a replica.
+
+One fleet for all, in the order of this page: each test leaves it well.
+"""
+
+from __future__ import annotations
+
+import time
+
+import httpx
+import pytest
+
+from bench.fleet import Fleet
+from tests.chaos.storm import Reply, Storm
+from tests.serving import until
+
+pytestmark = [pytest.mark.engine, pytest.mark.fleet, pytest.mark.timeout(1200)]
+
+RUNNING = "vllm:num_requests_running"
+REQUESTS = "twophase_requests_total"
+MANY = ["reader"] * 10
+GROWS_S = 240  # the second engine starts beside the first, which is at work, on as many cores
+SHRINKS_S = 120
+
+
+def served(fleet: Fleet) -> dict[str, float]:
+    """How many requests each replica has ended."""
+    return {replica: sums[REQUESTS] for replica, sums in fleet.sums(REQUESTS).items()}
+
+
+def not_whole(replies: list[Reply]) -> list[Reply]:
+    return [reply for reply in replies if reply.ending != "whole"]
+
+
+def test_an_answer_streams_through_serve_as_it_is_made(growing: Fleet) -> None:
+    body = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 400, "ignore_eos": True}
+    pieces = []
+    with httpx.stream(
+        "POST", f"{growing.url}/v1/chat/completions", json={**body, "stream": True}, timeout=60
+    ) as response:
+        assert len(response.headers.get_list("x-request-id")) == 1
+        for line in response.iter_lines():
+            if line.startswith("data: "):
+                pieces.append((time.monotonic(), line))
+    assert pieces[-1][1] == "data: [DONE]"
+    began_s, ended_s = pieces[0][0], pieces[-1][0]
+    halves = [moment_s < (began_s + ended_s) / 2 for moment_s, _ in pieces]
+    assert 0.2 < sum(halves) / len(halves) < 0.8, "they came in one piece"
+
+
+def test_a_caller_who_leaves_ends_the_work_for_it(growing: Fleet) -> None:
+    body = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 4000, "ignore_eos": True}
+    with httpx.stream(
+        "POST", f"{growing.url}/v1/chat/completions", json={**body, "stream": True}, timeout=60
+    ) as response:
+        lines = response.iter_lines()  # which ends the request when it is let go
+        for _ in range(20):
+            next(lines)
+        assert sum(sums[RUNNING] for sums in growing.sums(RUNNING).values()) == 1
+    until(lambda: sum(sums[RUNNING] for sums in growing.sums(RUNNING).values()) == 0, within_s=5)
+
+
+def test_it_grows_under_load_and_metrics_are_each_replica_s_own(growing: Fleet) -> None:
+    with Storm(growing.url, MANY, tokens=400) as storm:
+        growing.wait_for(2, GROWS_S)
+        until(lambda: all(count > 3 for count in served(growing).values()), within_s=60)
+    assert not not_whole(storm.replies)
+    one, other = served(growing).values()
+    assert one != other or one + other == len(storm.replies) + 2
+    assert one + other == len(storm.replies) + 2, "each answer is counted by one of them"
+
+
+def test_a_lost_replica_s_callers_are_told_and_others_are_served(growing: Fleet) -> None:
+    with Storm(growing.url, MANY, tokens=400) as storm:
+        until(lambda: storm.endings()["whole"] >= 20, within_s=60)
+        name, process = next(iter(growing.processes().items()))
+        process.kill()
+        killed_s = time.monotonic()
+        until(lambda: sum(r.ending == "whole" for r in storm.since(killed_s + 2)) >= 20, within_s=60)
+        served_s = time.monotonic()
+        until(lambda: name not in growing.replicas(), within_s=60)
+        growing.wait_for(2, GROWS_S)
+    struck = not_whole(storm.across(killed_s))
+    assert struck and {reply.ending for reply in struck} <= {"error event", "refused"}
+    assert any(reply.ending == "error event" for reply in struck)
+    assert all(reply.code == "engine_unavailable" for reply in struck)
+    assert served_s - killed_s < 30
+    later = not_whole(storm.since(killed_s + 1))
+    assert not later, later
+
+
+def test_it_shrinks_without_cutting_a_stream(growing: Fleet) -> None:
+    with Storm(growing.url, ["reader"], tokens=3000) as storm:
+        growing.wait_for(1, SHRINKS_S)
+        time.sleep(5)
+    assert storm.replies and not not_whole(storm.replies)
