@@ -44,7 +44,7 @@ def streams(count: int, tokens: int, *, repeat: bool) -> Shape:
 
 def prompts(words: int) -> Shape:
     """Cold prompts of `words` words with a short answer; the longer, the fewer."""
-    return Shape(f"{words} words", 1, max(8, min(24, 12_000 // words)), words, PROMPT_TOKENS_OUT)
+    return Shape(f"{words} words", 1, max(12, min(120, 48_000 // words)), words, PROMPT_TOKENS_OUT)
 
 
 def lead_in(shape: Shape) -> Shape:
