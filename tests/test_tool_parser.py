@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from service.engine.protocol import CallPlan, Delta, EngineStartError, Finish
-from service.engine.vllm.tool_parser import ToolParser, parser_for
+from service.engine.vllm.tool_parser import TOGETHER_TOKENS, ToolParser, parser_for
 from service.web.choice import Whole
 from service.web.encode import message_body
 
@@ -55,6 +56,19 @@ def test_text_and_calls_come_apart_however_they_arrive(hermes: ToolParser, strea
     assert given == [{"at": "Oslo <b>"}, {"at": "Rome"}]
     assert len({call["id"] for call in made["tool_calls"]}) == 2
     assert made["finish"] == "tool_calls"
+
+
+def test_arguments_are_streamed_a_few_tokens_at_a_time(hermes: ToolParser) -> None:
+    reader = hermes.plan(TOOLS, 1, parallel=True, stream=True).readers[0]
+    call = '<tool_call>\n{"name": "rain", "arguments": {"at": "' + "Oslo " * 40 + '"}}\n</tool_call>'
+    pieces = [call[at : at + 4] for at in range(0, len(call), 4)]
+    told = []
+    for at, piece in enumerate(pieces):
+        delta = Delta(0, piece, [at + 100], "stop" if at == len(pieces) - 1 else None)
+        reader.read(delta)
+        told += [at] if delta.calls else []
+    assert all(later - earlier <= TOGETHER_TOKENS for earlier, later in pairwise(told))
+    assert len(pieces) / TOGETHER_TOKENS - 8 < len(told) < len(pieces) / TOGETHER_TOKENS + 8
 
 
 @pytest.mark.parametrize("stream", [False, True])
