@@ -71,4 +71,8 @@ def test_it_says_where_a_key_is_needed(serve: Serve, tmp_path: Path, described: 
     assert client.get("/openapi.json").status_code == 401
     told = client.get("/openapi.json", headers=KEY).json()
     assert told["paths"]["/livez"]["get"]["security"] == []
-    assert told["paths"]["/v1/chat/completions"]["post"]["security"] == [{"key": []}]
+    assert told["paths"]["/v1/chat/completions"]["post"]["security"] == [
+        {"bearer": []},
+        {"x-api-key": []},
+    ]
+    assert set(told["components"]["securitySchemes"]) == {"bearer", "x-api-key"}

@@ -31,6 +31,10 @@ Unhonoured = Mapping[str, tuple[object, ...]]
 
 COMPLETIONS = "/v1/completions"
 RESPONSES = "/v1/responses"
+KEYS: Mapping[str, Schema] = {  # the ways in which a key may come
+    "bearer": {"type": "http", "scheme": "bearer"},
+    "x-api-key": {"type": "apiKey", "in": "header", "name": "x-api-key"},
+}
 MODELS: Mapping[type[BaseModel], Unhonoured] = {  # of bodies, with the fields that are known and refused
     ChatRequest: UNHONOURED,
     CompletionRequest: completions.UNHONOURED,
@@ -125,7 +129,7 @@ def openapi(app: FastAPI, *, needs_keys: bool) -> Schema:
             _complete(path, operation, needs_keys)
     described["components"] = {"schemas": dict(_schemas())}
     if needs_keys:
-        described["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+        described["components"]["securitySchemes"] = dict(KEYS)
     return described
 
 
@@ -155,7 +159,7 @@ def _complete(path: str, operation: Schema, needs_keys: bool) -> None:
             }
         ]
     if needs_keys:
-        operation["security"] = [] if path in PROBES else [{"key": []}]
+        operation["security"] = [] if path in PROBES else [{name: []} for name in KEYS]
 
 
 def _schemas() -> Iterator[tuple[str, Schema]]:
