@@ -31,9 +31,11 @@ class RequestLine:
         miss = {f"miss_{name}": value for name, value in (cache["miss"] or {}).items()}
         flat = {**self.values, **phases, **cache, **miss}  # what is left nested is left out
         return " ".join(
-            f"{name}={_plain(value)}"
-            for name, value in flat.items()
-            if value is not None and value != "" and not isinstance(value, dict)
+            [
+                f"{name}={value}" if type(value) is str else f"{name}={_plain(value)}"
+                for name, value in flat.items()
+                if value is not None and value != "" and type(value) is not dict
+            ]
         )
 
 
@@ -101,6 +103,4 @@ def _values(
 
 
 def _plain(value: object) -> str:
-    if isinstance(value, float):
-        return f"{value:.1f}"
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return f"{value:.1f}" if isinstance(value, float) else str(value).lower()
