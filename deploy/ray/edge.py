@@ -18,6 +18,7 @@ from deploy.ray.prefix import marks
 from service.admission.tenants import Tenants
 from service.errors import EngineUnavailable, NotReady, ServiceError, Unauthenticated
 from service.settings import load
+from service.web.body import BODY_READ
 from service.web.refusal import render
 from service.web.shape import MESSAGES, error_body_at
 
@@ -79,6 +80,7 @@ class Finished:
         response = _Response(send)
         await self._app(scope, receive, response.send)
         if response.error is not None:
+            scope.setdefault("state", {})[BODY_READ] = True  # by Serve, whatever came of it
             await render(response.error, scope["path"])(scope, receive, send)
         elif response.is_cut_stream:
             await send({"type": "http.response.body", "body": _error_event(scope["path"])})

@@ -46,8 +46,9 @@ class Targets:
         async def replicas() -> JSONResponse:
             return JSONResponse(self.listed())
 
-        tenants = Tenants(settings.tenants_file)
-        app.add_middleware(Authenticate, tenants=tenants, public_metrics=settings.public_metrics)
+        if not settings.public_metrics:
+            tenants = Tenants(settings.tenants_file)
+            app.add_middleware(Authenticate, tenants=tenants, public_metrics=False)
         app.add_middleware(Surround, count=lambda path, status: None)
         return app
 

@@ -175,3 +175,16 @@ def test_ray_is_started_with_what_stands_in_the_proxy() -> None:
     said = (FOLDER / "env.sh").read_text()
     module, _, function = said.split(f"{CALLBACK}=")[1].split()[0].rpartition(".")
     assert callable(getattr(importlib.import_module(module), function))
+
+
+def test_prometheus_is_set_up_as_everywhere_but_for_where_it_looks() -> None:
+    ours = yaml.safe_load((FOLDER / "prometheus.yml").read_text())
+    usual = yaml.safe_load((ROOT / "grafana" / "prometheus.yml").read_text())
+    assert ours["global"] == usual["global"]
+    assert [(FOLDER / name).resolve() for name in ours["rule_files"]] == [
+        (ROOT / "grafana" / name).resolve() for name in usual["rule_files"]
+    ]
+    (job,), (its,) = ours["scrape_configs"], usual["scrape_configs"]
+    assert job["job_name"] == its["job_name"]
+    port = yaml.safe_load((FOLDER / "one-node.yaml").read_text())["http_options"]["port"]
+    assert job["http_sd_configs"][0]["url"] == f"http://127.0.0.1:{port}/targets/replicas"

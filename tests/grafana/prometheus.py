@@ -13,11 +13,10 @@ from typing import Any
 import httpx
 import yaml  # type: ignore[import-untyped]
 
-from grafana.files import FOLDER
 from tests.system import program
 from tests.telemetry.collector import closed_port
 
-GRAFANA = FOLDER.parent
+GRAFANA = Path(__file__).parent.parent.parent / "grafana"
 EVERY = "1s"
 
 Sample = tuple[float, float]  # when, and how much
@@ -76,9 +75,16 @@ class Prometheus:
 @contextmanager
 def prometheus_over(url: str, folder: Path) -> Iterator[Prometheus]:
     """One that scrapes the service at `url` and keeps its data in `folder`."""
+    with prometheus_with(_hurried(url, folder), folder) as running:
+        yield running
+
+
+@contextmanager
+def prometheus_with(configuration: dict[str, Any], folder: Path) -> Iterator[Prometheus]:
+    """One that has a target, once that has answered."""
     port = closed_port()
     config = folder / "prometheus.yml"
-    config.write_text(yaml.safe_dump(_hurried(url, folder)))
+    config.write_text(yaml.safe_dump(configuration))
     process = subprocess.Popen(
         [
             program("prometheus", package="prometheus"),

@@ -6,12 +6,16 @@ One fleet for all, in the order of this page: each test leaves it well.
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import httpx
 import pytest
+import yaml  # type: ignore[import-untyped]
 
 from bench.fleet import Fleet
 from tests.chaos.storm import Reply, Storm
+from tests.deploy.dockerfile import ROOT
+from tests.grafana.prometheus import prometheus_with
 from tests.serving import until
 
 pytestmark = [pytest.mark.engine, pytest.mark.fleet, pytest.mark.timeout(1200)]
@@ -68,6 +72,20 @@ def test_it_grows_under_load_and_metrics_are_each_replica_s_own(growing: Fleet) 
     one, other = served(growing).values()
     assert one != other or one + other == len(storm.replies) + 2
     assert one + other == len(storm.replies) + 2, "each answer is counted by one of them"
+
+
+def test_prometheus_finds_both_and_tells_them_apart(growing: Fleet, tmp_path: Path) -> None:
+    config = yaml.safe_load((ROOT / "deploy" / "ray" / "prometheus.yml").read_text())
+    (job,) = config["scrape_configs"]
+    job["http_sd_configs"] = [{"url": f"{growing.url}/targets/replicas", "refresh_interval": "1s"}]
+    config["global"]["scrape_interval"] = "1s"
+    del config["rule_files"]
+    with Storm(growing.url, MANY, tokens=400), prometheus_with(config, tmp_path) as prometheus:
+        until(lambda: len(prometheus.now("up == 1")) == 2, within_s=GROWS_S)
+        growing.wait_for(2)
+        until(lambda: len(prometheus.now(f"sum by (replica) ({REQUESTS}) > 3")) == 2, within_s=60)
+        found = prometheus.now(f"sum by (replica) ({REQUESTS})")
+        assert {series.labels["replica"] for series in found} == set(growing.replicas())
 
 
 def test_a_lost_replica_s_callers_are_told_and_others_are_served(growing: Fleet) -> None:
