@@ -21,6 +21,7 @@ from tests.deploy.pace import ENGINE_END_S
 
 FOLDER = ROOT / "deploy" / "ray"
 CONFIGS = sorted(FOLDER.glob("*.yaml"))
+SCALER = "deploy/kubernetes/components/scaling/scaledobject.yaml"
 MOST_SEQUENCES = 1024  # that vLLM runs at once where nobody says otherwise; four times as many may wait
 SYSTEM = {"role": "system", "content": "You are a patient clerk. " * 80}
 
@@ -188,3 +189,11 @@ def test_prometheus_is_set_up_as_everywhere_but_for_where_it_looks() -> None:
     assert job["job_name"] == its["job_name"]
     port = yaml.safe_load((FOLDER / "one-node.yaml").read_text())["http_options"]["port"]
     assert job["http_sd_configs"][0]["url"] == f"http://127.0.0.1:{port}/targets/replicas"
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda path: path.name)
+def test_a_replica_is_given_as_much_as_on_kubernetes(config: Path) -> None:
+    scaler = yaml.safe_load((ROOT / SCALER).read_text())
+    load = next(it for it in scaler["spec"]["triggers"] if it["name"] == "load")
+    (replica,) = yaml.safe_load(config.read_text())["applications"][1]["deployments"]
+    assert str(replica["autoscaling_config"]["target_ongoing_requests"]) == load["metadata"]["threshold"]
