@@ -30,7 +30,7 @@ STREAMS = 8
 TOKENS = 24
 PREFIX_WORDS = 800  # some 1,000 tokens
 TAIL_WORDS = 30
-KV_BYTES = 12 * 2**20  # some 48,000 tokens: about 45 prefixes
+KV_BYTES = 6 * 2**20  # some 24,000 tokens: about 22 prefixes
 OWN = {"request_router_config": None}
 LEAST_SHARE = 0.9  # of a single replica's cached share, for the eight prefixes
 MOST_IMBALANCE = 1.5  # of the loads of two replicas, in the mix
@@ -78,13 +78,13 @@ def mixed(*, seed: int) -> list[list[Talk]]:
     systems = [words(draw, PREFIX_WORDS) for _ in range(12)]
     weights = [1 / rank for rank in range(1, 13)]
     found: list[list[Talk]] = []
-    for _ in range(90):
+    for _ in range(60):
         (system,) = draw.choices(systems, weights)
         found.append([_turn(system, words(draw, TAIL_WORDS))])
-    for _ in range(30):
+    for _ in range(20):
         system = words(draw, draw.choice((50, 200, 600)))
         found.append([_turn(system, words(draw, draw.choice((20, 100)))) for _ in range(draw.choice((2, 4)))])
-    found += [[[{"role": "user", "content": words(draw, 12)}]] for _ in range(60)]
+    found += [[[{"role": "user", "content": words(draw, 12)}]] for _ in range(40)]
     draw.shuffle(found)
     return found
 
@@ -95,7 +95,7 @@ def _turn(system: str, said: str) -> Talk:
 
 LOADS = {
     "8 prefixes": shared(8, 6, seed=1),
-    "96 prefixes": shared(96, 5, seed=2),
+    "40 prefixes": shared(40, 5, seed=2),
     "mixed": mixed(seed=3),
 }
 FLEETS: dict[str, dict[str, Any]] = {

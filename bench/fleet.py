@@ -61,10 +61,10 @@ class Fleet:
         """The process of each replica: the one that listens where its metrics are."""
         ports = {int(address.rpartition(":")[2]): name for name, address in self.replicas().items()}
         return {
-            ports[at.laddr.port]: process
+            ports[port]: process
             for process in self.child.family()
-            for at in process.net_connections("tcp")
-            if at.status == psutil.CONN_LISTEN and at.laddr.port in ports
+            for port in _listens(process)
+            if port in ports
         }
 
     def wait_for(self, replicas: int, within_s: float = STARTS_S) -> None:
@@ -100,6 +100,7 @@ def running(
         CALLBACK: "deploy.ray.edge.middlewares",
         "RAY_ADDRESS": "local",  # never somebody's cluster
         "RAY_TMPDIR": str(folder),
+        "RAY_SERVE_COLLECT_AUTOSCALING_METRICS_ON_HANDLE": "0",
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_worker_niceness": "0",  # Ray's default, 15, starves them where others use the machine too
         "RAY_DEFAULT_OBJECT_STORE_MAX_MEMORY_BYTES": str(100 * 2**20),
@@ -148,6 +149,14 @@ def _sums(address: str, names: tuple[str, ...]) -> dict[str, float]:
             if series == name or series.startswith(f"{name}{{"):
                 found[name] += float(value)
     return found
+
+
+def _listens(process: psutil.Process) -> list[int]:
+    try:
+        found = process.net_connections("tcp")
+    except psutil.NoSuchProcess:
+        return []
+    return [at.laddr.port for at in found if at.status == psutil.CONN_LISTEN]
 
 
 def _free_port() -> int:
