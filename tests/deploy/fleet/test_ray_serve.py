@@ -15,6 +15,7 @@ import yaml  # type: ignore[import-untyped]
 from bench.fleet import Fleet
 from tests.chaos.storm import Reply, Storm
 from tests.deploy.dockerfile import ROOT
+from tests.deploy.fleet.streams import HELLO, came_in_the_first_half
 from tests.grafana.prometheus import prometheus_with
 from tests.serving import until
 
@@ -37,26 +38,13 @@ def not_whole(replies: list[Reply]) -> list[Reply]:
 
 
 def test_an_answer_streams_through_serve_as_it_is_made(growing: Fleet) -> None:
-    body = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 400, "ignore_eos": True}
-    pieces = []
-    with httpx.stream(
-        "POST", f"{growing.url}/v1/chat/completions", json={**body, "stream": True}, timeout=60
-    ) as response:
-        assert len(response.headers.get_list("x-request-id")) == 1
-        for line in response.iter_lines():
-            if line.startswith("data: "):
-                pieces.append((time.monotonic(), line))
-    assert pieces[-1][1] == "data: [DONE]"
-    began_s, ended_s = pieces[0][0], pieces[-1][0]
-    halves = [moment_s < (began_s + ended_s) / 2 for moment_s, _ in pieces]
-    assert 0.2 < sum(halves) / len(halves) < 0.8, "they came in one piece"
+    assert 0.2 < came_in_the_first_half(growing.url) < 0.8
 
 
 def test_a_caller_who_leaves_ends_the_work_for_it(growing: Fleet) -> None:
-    body = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 4000, "ignore_eos": True}
-    with httpx.stream(
-        "POST", f"{growing.url}/v1/chat/completions", json={**body, "stream": True}, timeout=60
-    ) as response:
+    body = {**HELLO, "max_tokens": 4000}
+    url = f"{growing.url}/v1/chat/completions"
+    with httpx.stream("POST", url, json=body, timeout=60) as response:
         lines = response.iter_lines()  # which ends the request when it is let go
         for _ in range(20):
             next(lines)

@@ -18,6 +18,7 @@ import pytest
 from tests.chaos.storm import Storm, chat_body
 from tests.clients.environments import environment
 from tests.deploy.dockerfile import ROOT
+from tests.deploy.fleet.streams import came_in_the_first_half
 from tests.real.conftest import Served, start
 from tests.serving import until
 
@@ -117,9 +118,11 @@ def test_sessions_stick_and_are_spread(routed: Routed) -> None:
     assert set(homes) == {0, 1}, "all sessions went to the same service"
 
 
-def test_streams_come_as_they_are_made_and_a_draining_service_is_left_without_a_lost_request(
-    routed: Routed,
-) -> None:
+def test_an_answer_streams_through_the_router_as_it_is_made(routed: Routed) -> None:
+    assert 0.2 < came_in_the_first_half(routed.url) < 0.8
+
+
+def test_a_draining_service_is_left_without_a_lost_request(routed: Routed) -> None:
     leaving, staying = routed.services
     with Storm(routed.url, ["reader"] * 8 + ["whole"] * 4, tokens=300) as storm:
         until(lambda: storm.endings()["whole"] >= 30 and min(routed.answers()) > 0, within_s=60)
