@@ -52,6 +52,7 @@ def serve(settings: Settings, options: argparse.Namespace) -> None:
     Raises:
         ModelUnavailable, StartError: with a sentence that says what to do.
     """
+    settings.check_reach()
     address = listening_socket(settings.host, settings.port)
     if certificate := certificate_of(settings):
         certificate.check()

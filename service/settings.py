@@ -187,15 +187,18 @@ class Settings(BaseSettings):
             )
         return self
 
-    @model_validator(mode="after")
-    def _public_only_with_intent(self) -> Self:
+    def check_reach(self) -> None:
+        """Before listening. Other commands, such as the one that makes the first key, do without.
+
+        Raises:
+            SettingsError: other machines could use the service although nobody has meant them to.
+        """
         if not (self.allow_anonymous or self.tenants_file or _is_loopback(self.host)):
-            raise ValueError(
+            raise SettingsError(
                 f"host {self.host} can be reached from other machines and there are no API keys; "
                 f"name keys in {PREFIX}TENANTS_FILE, or set {PREFIX}ALLOW_ANONYMOUS=1 if everybody there may "
                 "use this service"
             )
-        return self
 
     @property
     def adapter_places(self) -> int:

@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from service import __version__
 
 
@@ -72,8 +74,15 @@ def test_the_model_command_says_where_the_model_is_and_how_big(embedded_model: P
     assert done.stdout.split() == [str(embedded_model), "273", "MB"]
 
 
-def test_a_new_key_is_told_to_the_terminal_and_its_table_to_the_output() -> None:
-    done = twophase("key", "acme")
+def test_other_machines_are_not_served_without_keys() -> None:
+    done = twophase("serve", "--port", "0", TWOPHASE_HOST="0.0.0.0")
+    assert done.returncode == 1
+    assert "TWOPHASE_TENANTS_FILE" in done.stderr and "TWOPHASE_ALLOW_ANONYMOUS=1" in done.stderr
+
+
+@pytest.mark.parametrize("settings", [{}, {"TWOPHASE_HOST": "0.0.0.0"}], ids=["at home", "in an image"])
+def test_a_new_key_is_told_to_the_terminal_and_its_table_to_the_output(settings: dict[str, str]) -> None:
+    done = twophase("key", "acme", **settings)
     key = done.stderr.split()[-1]
     assert done.returncode == 0 and key.startswith("tp-")
     assert key not in done.stdout

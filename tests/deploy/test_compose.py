@@ -105,6 +105,7 @@ def test_the_service_gets_settings_that_exist_and_time_to_drain(services: dict[s
     ours = {key.removeprefix(PREFIX).lower(): value for key, value in given.items() if key.startswith(PREFIX)}
     ours = {key: value for key, value in ours.items() if not value.startswith("${")}
     settings = Settings(host="0.0.0.0", **ours)
+    settings.check_reach()
     unknown = {key for key in given if key.startswith(PREFIX)} - {
         PREFIX + field.upper() for field in Settings.model_fields
     }

@@ -136,7 +136,9 @@ def test_variables_are_settings_and_the_service_would_start_with_them(overlay: l
         for name, value in variables(overlay).items()
         if name.startswith(PREFIX)
     }
-    assert Settings(host="0.0.0.0", **given).tenants_file
+    settings = Settings(host="0.0.0.0", **given)
+    settings.check_reach()
+    assert settings.tenants_file
 
 
 def test_kubernetes_sets_no_variables_that_look_like_settings(overlay: list[Manifest]) -> None:
