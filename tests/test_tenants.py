@@ -213,6 +213,29 @@ def test_rubbish_counts_as_a_request_and_what_we_cannot_do_does_not(
     assert left(client.post(CHAT, json=body(), headers=HEADERS)) == "95"
 
 
+@pytest.mark.parametrize(
+    ("path", "asked"),
+    [
+        (f"{CHAT}/explain", body()),
+        ("/tokenize", {"prompt": "Name three rivers."}),
+        ("/detokenize", {"tokens": [1]}),
+        ("/v1/messages/count_tokens", {"messages": body()["messages"]}),
+    ],
+)
+def test_dry_runs_have_a_minute_of_their_own_with_an_end(
+    client: httpx.Client, path: str, asked: dict[str, object]
+) -> None:
+    json_type = {**HEADERS, "content-type": "application/json"}
+    for _ in range(50):
+        assert client.post(path, json=asked, headers=HEADERS).status_code == 200
+        assert client.post(path, content=b"rubbish", headers=json_type).status_code == 400
+    refused = client.post(path, json=asked, headers=HEADERS)
+    assert refused.status_code == 429 and refused.headers["retry-after"].isdigit()
+    assert "dry runs a minute" in refused.json()["error"]["message"]
+    made = client.post(CHAT, json=body(), headers=HEADERS)
+    assert made.status_code == 200 and made.headers["x-ratelimit-remaining-requests"] == "99"
+
+
 def test_a_tenant_without_the_right_gets_no_ids_of_the_rendered_prompt(client: httpx.Client) -> None:
     messages = body()["messages"]
     refused = client.post("/tokenize", json={"messages": messages}, headers=HEADERS)

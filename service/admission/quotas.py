@@ -3,7 +3,8 @@
 enter ──► one request counted ──► reserve ──► prompt + reserved output counted ──► close ──► what was used
 
 A request counts from its headers on, whatever its body turns out to be: who sends rubbish is limited too.
-Only what is refused for a reason of ours counts for nothing.
+Only what is refused for a reason of ours counts for nothing. Dry runs have the same limits and are counted
+apart: to ask what a request would cost takes nothing from those that are made.
 """
 
 from __future__ import annotations
@@ -13,11 +14,14 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable
+from typing import Literal
 
 from service.admission.counts import Counts
 from service.admission.minute import Minutes, Usage
 from service.admission.tenant import Tenant
 from service.errors import RateLimited
+
+Kind = Literal["requests", "dry runs"]
 
 
 class Quotas:
@@ -26,22 +30,22 @@ class Quotas:
     def __init__(self, counts: Counts | None = None, now: Callable[[], float] = time.time) -> None:
         self._counts = counts or Counts()
         self.minutes = Minutes(self._counts, now)
-        self.at_once: Counter[str] = Counter()
+        self.at_once: Counter[tuple[str, Kind]] = Counter()
         self._settling: set[asyncio.Task[None]] = set()
 
-    async def enter(self, tenant: Tenant) -> Visit:
+    async def enter(self, tenant: Tenant, kind: Kind = "requests") -> Visit:
         """Count one request in. Whoever holds the visit closes it.
 
         Raises:
             RateLimited: the tenant has as many as it may; nothing has been counted.
         """
         limit = tenant.quota.max_concurrent
-        if limit is not None and self.at_once[tenant.name] >= limit:
+        if limit is not None and self.at_once[tenant.name, kind] >= limit:
             raise RateLimited(
-                f"Your API key may have {limit} requests at once and has them; wait for one to end.",
+                f"Your API key may have {limit} {kind} at once and has them; wait for one to end.",
                 retry_after_s=1,
             )
-        visit = Visit(self, tenant)
+        visit = Visit(self, tenant, kind)
         try:
             await visit.count_request()
         except BaseException:
@@ -79,17 +83,18 @@ class Quotas:
 class Visit:
     """One request of a tenant, from its entry to its close."""
 
-    def __init__(self, quotas: Quotas, tenant: Tenant) -> None:
+    def __init__(self, quotas: Quotas, tenant: Tenant, kind: Kind = "requests") -> None:
         self._quotas = quotas
         self._tenant = tenant
-        self._requests_name = f"{tenant.name}/requests"
+        self._kind: Kind = kind
+        self._requests_name = f"{tenant.name}/{kind}"
         self._tokens_name = f"{tenant.name}/tokens"
         self._requests: Usage | None = None
         self._tokens: Usage | None = None
         self._counted = False
         self._reserved = 0
         self._open = True
-        quotas.at_once[tenant.name] += 1
+        quotas.at_once[tenant.name, kind] += 1
 
     async def count_request(self) -> None:
         """Raises RateLimited when the tenant has no request left in this minute."""
@@ -100,7 +105,7 @@ class Visit:
         if not self._counted:
             wait = _seconds(self._requests.wait_s(1))
             raise RateLimited(
-                f"Your API key may make {limit} requests a minute; the next one in {wait} s.",
+                f"Your API key may make {limit} {self._kind} a minute; the next one in {wait} s.",
                 retry_after_s=wait,
             )
 
@@ -152,10 +157,10 @@ class Visit:
             self._quotas.settle(self._requests_name, self._requests.minute, -1)
 
     def _leave(self) -> None:
-        at_once, name = self._quotas.at_once, self._tenant.name
-        at_once[name] -= 1
-        if not at_once[name]:
-            del at_once[name]
+        at_once, place = self._quotas.at_once, (self._tenant.name, self._kind)
+        at_once[place] -= 1
+        if not at_once[place]:
+            del at_once[place]
 
 
 def _headers(requests: Usage | None, tokens: Usage | None) -> dict[str, str]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 from service.admission.admission import Admission
 from service.admission.quotas import Quotas, Visit
@@ -177,6 +177,24 @@ class Chat:
             yield
         finally:
             self._life.leave()
+
+    @asynccontextmanager
+    async def dry_visit(self, tenant: Tenant) -> AsyncIterator[None]:
+        """Around all of a dry run, from its headers on: who asks too often is told so.
+
+        Raises:
+            NotReady, Draining, RateLimited.
+        """
+        self._life.check()
+        visit = await self._quotas.enter(tenant, "dry runs")
+        ours = False
+        try:
+            yield
+        except OURS:
+            ours = True
+            raise
+        finally:
+            visit.close(ours=ours)
 
     async def render(self, request: ChatRequest, tenant: Tenant) -> Prompt:
         """The prompt of all messages, whether it fits or not.

@@ -76,12 +76,13 @@ class _Routes:
         self._settings = settings
 
     async def explain(self, request: Request) -> Response:
-        body = await self._body(request)
-        wish, ignored = chat_request(body, strict=self._settings.strict, max_n=self._settings.max_n)
         tenant: Tenant = request.state.tenant
-        explanation = await self._chat.explain(wish, tenant)
-        spelling = self._renderer.vocabulary.bytes_by_id if tenant.may("explain_text") else None
-        report = await asyncio.to_thread(explanation.report, spelling)
+        async with self._chat.dry_visit(tenant):
+            body = await self._body(request)
+            wish, ignored = chat_request(body, strict=self._settings.strict, max_n=self._settings.max_n)
+            explanation = await self._chat.explain(wish, tenant)
+            spelling = self._renderer.vocabulary.bytes_by_id if tenant.may("explain_text") else None
+            report = await asyncio.to_thread(explanation.report, spelling)
         answer = {
             "object": "chat.completion.explanation",
             "model": wish.model or self._chat.models.base,
@@ -98,26 +99,30 @@ class _Routes:
             return _json(capacity_report(self._engine, shape))
 
     async def tokenize(self, request: Request) -> Response:
-        body = await self._body(request)
-        options = checked(TokenizeOptions, body)
-        if _has_text(body):
-            ids, ignored = await self._text(body)
-        else:
-            ids, ignored = await self._messages(body, options, request.state.tenant)
+        tenant: Tenant = request.state.tenant
+        async with self._chat.dry_visit(tenant):
+            body = await self._body(request)
+            options = checked(TokenizeOptions, body)
+            if _has_text(body):
+                ids, ignored = await self._text(body)
+            else:
+                ids, ignored = await self._messages(body, options, tenant)
+            names = await self._names(ids) if options.return_token_strs else None
         answer = {
             "count": len(ids),
             "max_model_len": self._engine.facts.context_window,
             "tokens": ids,
-            "token_strs": await self._names(ids) if options.return_token_strs else None,
+            "token_strs": names,
         }
         return _json(answer, ignored)
 
     async def detokenize(self, request: Request) -> Response:
-        body = await self._body(request)
-        ignored = unknown_names(body, Detokenize.model_fields, strict=self._settings.strict)
-        wish = checked(Detokenize, body)
-        with self._chat.dry_run(wish.model):
-            return _json({"prompt": await self._renderer.detokenize(wish.tokens)}, ignored)
+        async with self._chat.dry_visit(request.state.tenant):
+            body = await self._body(request)
+            ignored = unknown_names(body, Detokenize.model_fields, strict=self._settings.strict)
+            wish = checked(Detokenize, body)
+            with self._chat.dry_run(wish.model):
+                return _json({"prompt": await self._renderer.detokenize(wish.tokens)}, ignored)
 
     async def _body(self, request: Request) -> JsonObject:
         raw = await read_json_body(

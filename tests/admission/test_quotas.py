@@ -62,6 +62,23 @@ async def test_one_tenant_s_use_is_not_another_s(quotas: Quotas) -> None:
             await quotas.enter(tenant(name, **limits))
 
 
+async def test_dry_runs_have_the_same_limits_and_take_nothing_from_requests(quotas: Quotas) -> None:
+    acme = tenant(requests_per_minute=2, max_concurrent=1)
+    asking = await quotas.enter(acme, "dry runs")
+    with pytest.raises(RateLimited, match="1 dry runs at once"):
+        await quotas.enter(acme, "dry runs")
+    made = await quotas.enter(acme)
+    asking.close()
+    made.close(1)
+    (await quotas.enter(acme, "dry runs")).close()
+    with pytest.raises(RateLimited, match="2 dry runs a minute"):
+        await quotas.enter(acme, "dry runs")
+    (await quotas.enter(acme)).close(1)
+    with pytest.raises(RateLimited, match="2 requests a minute"):
+        await quotas.enter(acme)
+    assert not quotas.at_once
+
+
 async def test_requests_a_minute_are_counted_and_retry_after_is_when_one_is_possible(
     quotas: Quotas, wall: Wall
 ) -> None:
@@ -96,7 +113,7 @@ async def test_a_refused_request_counts_for_nothing(quotas: Quotas) -> None:
     standing = await quotas.standing(acme)
     assert standing["x-ratelimit-remaining-requests"] == "1"
     assert standing["x-ratelimit-remaining-tokens"] == "40"
-    assert quotas.at_once == {"acme": 1}
+    assert quotas.at_once == {("acme", "requests"): 1}
 
 
 async def test_what_was_reserved_is_settled_to_what_was_used(quotas: Quotas) -> None:

@@ -11,6 +11,7 @@ from starlette.responses import Response
 from service.admission.tenant import Tenant
 from service.chat.service import Chat
 from service.errors import ServiceError
+from service.prompt.prompt import Prompt
 from service.settings import Settings
 from service.web.body import read_json_body
 from service.web.face import Asked, Face
@@ -38,6 +39,14 @@ class MessagesFace(Face):
 
     async def count(self, request: Request) -> Response:
         """The tokens of the prompt that a request would have."""
+        async with self._chat.dry_visit(request.state.tenant):
+            prompt, ignored = await self._rendered(request)
+        headers = {"x-ignored-params": told} if (told := header_names(ignored)) else None
+        answer = {"input_tokens": len(prompt.token_ids)}
+        return Response(orjson.dumps(answer), media_type="application/json", headers=headers)
+
+    async def _rendered(self, request: Request) -> tuple[Prompt, list[str]]:
+        """The prompt, and the names of fields that nobody knows."""
         settings = self._settings
         raw = await read_json_body(
             request, max_bytes=settings.max_body_bytes, timeout_s=settings.body_timeout_s
@@ -45,10 +54,7 @@ class MessagesFace(Face):
         wish, ignored, names = messages_request(parse_object(raw), CountRequest, strict=settings.strict)
         try:
             with self._chat.dry_run(wish.model):
-                prompt = await self._chat.render(wish, request.state.tenant)
+                return await self._chat.render(wish, request.state.tenant), ignored
         except ServiceError as exc:
             names.tell(exc)
             raise
-        headers = {"x-ignored-params": told} if (told := header_names(ignored)) else None
-        answer = {"input_tokens": len(prompt.token_ids)}
-        return Response(orjson.dumps(answer), media_type="application/json", headers=headers)
