@@ -150,6 +150,30 @@ async def test_one_that_explodes_keeps_no_other_waiting_for_long(workshop: Works
         await explosion
 
 
+async def children(program: psutil.Process, count: int) -> None:
+    """Returns when so many trials are under way."""
+    async with asyncio.timeout(5):
+        while len(program.children()) != count:  # noqa: ASYNC110  # nobody tells when a process forks
+            await asyncio.sleep(0.01)
+
+
+async def test_who_leaves_takes_its_trial_along(embedded_model: Path) -> None:
+    before = psutil.Process().children()
+    patient = Workshop(lambda: tokens(embedded_model), Limits(cpu_s=20))
+    await patient.open()
+    [program] = set(psutil.Process().children()) - set(before)
+    try:
+        trials = [asyncio.ensure_future(patient.fits("regex", LONG % (4000 + at))) for at in range(2)]
+        await children(program, 2)
+        for trial in trials:
+            assert trial.cancel()
+        await asyncio.gather(*trials, return_exceptions=True)
+        await children(program, 0)
+        await patient.fits("regex", "a")
+    finally:
+        await patient.aclose()
+
+
 async def test_its_death_is_told_and_the_next_one_finds_it_alive(workshop: Workshop) -> None:
     program = next(c for c in psutil.Process().children() if "service.engine.grammar.trial" in c.cmdline())
     trial = asyncio.ensure_future(workshop.fits("regex", LONG % 1002))

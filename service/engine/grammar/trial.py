@@ -4,7 +4,8 @@ A compilation in C++ cannot be interrupted, may eat memory without end, and may 
 forked child to itself, whose processor time and memory the kernel limits. This process stays single-threaded
 (a fork takes one thread along) and only passes on what the children find.
 
-    stdin   first {"tokenizer": …, "cpu_s": …, "memory_bytes": …}, then {"id", "kind", "spec"}; a line each
+    stdin   first {"tokenizer": …, "cpu_s": …, "memory_bytes": …}, then {"id", "kind", "spec"}; a line each.
+            {"id", "kind": "left"}: nobody waits for that verdict any more
     stdout  {"id", "fault"}: null when it can be used, "" when it ran into a limit or crashed, else why
             not; with id null once it is ready
 """
@@ -26,6 +27,7 @@ import numpy
 CHUNK = 2**16
 LONGEST_FAULT = 300
 WALK_TOKENS = 64
+LEFT = "left"
 STEADY = 10  # niceness: what is being answered goes first
 
 
@@ -60,7 +62,10 @@ def _serve(trials: _Trials, batches: Iterator[list[bytes]]) -> None:
                 return
             else:
                 for task in map(json.loads, lines):
-                    selector.register(trials.begin(task), selectors.EVENT_READ, task["id"])
+                    if task["kind"] == LEFT:
+                        trials.end(task["id"])
+                    else:
+                        selector.register(trials.begin(task), selectors.EVENT_READ, task["id"])
 
 
 def _batches(fd: int) -> Iterator[list[bytes]]:
@@ -84,7 +89,7 @@ class _Trials:
         self._lengths = lengths  # of the tokens, in bytes: an array
         self._cpu_s = cpu_s
         self._memory_bytes = memory_bytes
-        self._children: dict[int, int] = {}  # pid by descriptor
+        self._children: dict[int, tuple[int, int]] = {}  # pid and the task's id, by descriptor
 
     def begin(self, task: dict[str, Any]) -> int:
         """Fork a child for the task; the descriptor that can be read when it is over."""
@@ -97,14 +102,20 @@ class _Trials:
             finally:
                 os._exit(0)
         os.close(write)
-        self._children[verdict] = pid
+        self._children[verdict] = pid, task["id"]
         return verdict
+
+    def end(self, number: int) -> None:
+        """Kill the child of a task, if it is still at work; its descriptor then can be read."""
+        for pid, of in self._children.values():
+            if of == number:
+                os.kill(pid, signal.SIGKILL)
 
     def verdict(self, fd: int) -> str | None:
         """What the child has found. One that ended without a word was ended by a limit, or crashed."""
         found = os.read(fd, CHUNK).decode(errors="replace")
         os.close(fd)
-        os.waitpid(self._children.pop(fd), 0)
+        os.waitpid(self._children.pop(fd)[0], 0)
         return None if found == "fits" else found
 
     def _fault(self, kind: str, spec: str) -> str:

@@ -96,13 +96,17 @@ class Workshop:
             await self._listener
 
     async def _verdict(self, kind: str, spec: str) -> str | None:
-        assert self._process is not None
+        process = self._process
+        assert process is not None
         number = next(self._numbers)
         verdict = self._waiting[number] = asyncio.get_running_loop().create_future()
-        _send(self._process, {"id": number, "kind": kind, "spec": spec})
+        _send(process, {"id": number, "kind": kind, "spec": spec})
         try:
             fault: str | None = await verdict
             return fault
+        except asyncio.CancelledError:  # its place is free at once, so its work has to end at once too
+            _send(process, {"id": number, "kind": "left"})
+            raise
         finally:
             del self._waiting[number]
 
