@@ -30,6 +30,7 @@ from service.errors import StartError
 from service.prompt.memory import PromptMemory
 from service.prompt.renderer import Renderer
 from service.settings import Settings
+from service.telemetry.doorbook import Doorbook
 from service.telemetry.metrics import Metrics
 from service.telemetry.observer import Observer
 from service.telemetry.traces import traces_from_environment
@@ -62,6 +63,7 @@ class Parts:
     tenants: Tenants
     admission: Admission
     metrics: Metrics
+    doorbook: Doorbook
 
     def read_tenants_again(self) -> None:
         """Take the tenants file as it is now, where it can be used."""
@@ -111,17 +113,17 @@ def build(settings: Settings, engine: Engine, renderer: Renderer) -> Parts:
     )
     app.include_router(playground_routes())
     app.openapi_schema = openapi(app, needs_keys=tenants.need_keys)
-    _surround(app, settings, tenants, metrics)
-    return Parts(app, engine, renderer, life, chat, tenants, admission, metrics)
+    doorbook = metrics.doorbook([route.path for route in app.routes if isinstance(route, Route)])
+    _surround(app, settings, tenants, doorbook)
+    return Parts(app, engine, renderer, life, chat, tenants, admission, metrics, doorbook)
 
 
-def _surround(app: FastAPI, settings: Settings, tenants: Tenants, metrics: Metrics) -> None:
+def _surround(app: FastAPI, settings: Settings, tenants: Tenants, doorbook: Doorbook) -> None:
     """What every request passes through. The last one added is the outermost."""
     app.add_middleware(Authenticate, tenants=tenants, public_metrics=settings.public_metrics)
     if settings.cors_origins:
         app.add_middleware(Cors, origins=settings.cors_origins)
-    paths = [route.path for route in app.routes if isinstance(route, Route)]
-    app.add_middleware(Surround, count=metrics.doorbook(paths).observe)
+    app.add_middleware(Surround, count=doorbook.observe)
 
 
 def _application(lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]]) -> FastAPI:
@@ -209,7 +211,9 @@ def run(settings: Settings, model: str, address: socket.socket, say: Callable[[s
         where = f"{'https' if settings.tls_cert_file else 'http'}://{host}:{port}"
         say(f"ready: {settings.model_name} at {where} (window {window} tokens; Ctrl-C stops it)")
 
-    server = Server(parts.app, settings, parts.life, parts.engine, parts.chat.drain, announce)
+    server = Server(
+        parts.app, settings, parts.life, parts.engine, parts.chat.drain, parts.doorbook.refused, announce
+    )
 
     def read_again(*_: object) -> None:
         parts.read_tenants_again()

@@ -55,7 +55,9 @@ def running(
 
     async def serve() -> None:
         parts = build(settings, engine, renderer)
-        server = Server(parts.app, settings, parts.life, engine, parts.chat.drain, ready.set)
+        server = Server(
+            parts.app, settings, parts.life, engine, parts.chat.drain, parts.doorbook.refused, ready.set
+        )
         loop = asyncio.get_running_loop()
         port = address.getsockname()[1]
         url = f"http://127.0.0.1:{port}"

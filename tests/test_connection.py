@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from service.prompt.renderer import Renderer
 from service.settings import Settings
-from service.web.connection import LINGER_S, MOST_HEAD_BYTES, MOST_HEADERS, MOST_URL_BYTES
+from service.web.connection import LINGER_S, MOST_HEAD_BYTES, MOST_HEADERS, MOST_IN_A_ROW, MOST_URL_BYTES
 from tests.conftest import body
 from tests.scripted import ScriptedEngine
 from tests.serving import Running, running, until
@@ -149,10 +149,80 @@ def test_a_request_line_that_is_none_is_400(server: Running, line: bytes) -> Non
     assert (reply.status, reply.code) == (400, "invalid_http")
 
 
+ALIVE = b"GET /livez HTTP/1.1\r\nConnection: close\r\n"
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        ALIVE,
+        ALIVE + b"Host: a\r\nHost: a\r\n",
+        ALIVE + b"Host: a\r\nX: 1\r\nHost: b\r\n",
+        ALIVE + b"Host: a b\r\n",
+        ALIVE + b"Host: a, b\r\nHost:\r\n",
+        ALIVE + b"Host: user@a\r\n",
+        ALIVE + b"Host: a/livez\r\n",
+        ALIVE + b"Host: a:b\r\n",
+        ALIVE + b"Host: [::1\r\n",
+        ALIVE + b"Host: \xff\r\n",
+        ALIVE.replace(b"1.1", b"1.0") + b"Host: a\r\nHost: b\r\n",
+    ],
+)
+def test_a_request_has_one_host_or_is_400(server: Running, head: bytes) -> None:
+    (reply,) = send(server, head + b"\r\n")
+    assert (reply.status, reply.code) == (400, "invalid_http")
+    assert "Host" in json.loads(reply.content)["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    "host", [b"", b"t", b"chat.example.org:80", b"10.0.0.1:8000", b"[::1]:8000", b"a_b:", b"x%41.test"]
+)
+def test_whatever_host_it_names_it_is_served(server: Running, host: bytes) -> None:
+    (reply,) = send(server, ALIVE + b"Host: " + host + b"\r\n\r\n")
+    assert reply.status == 200
+
+
+def test_http_1_0_knows_no_host(server: Running) -> None:
+    (reply,) = send(server, b"GET /livez HTTP/1.0\r\n\r\n")
+    assert reply.status == 200
+
+
+def test_what_never_becomes_a_request_is_counted_once_as_any_other_is(
+    server: Running, client: httpx.Client
+) -> None:
+    def counted() -> dict[str, float]:
+        lines = client.get("/metrics").text.splitlines()
+        found = (line.rpartition(" ") for line in lines if line.startswith("twophase_http_requests_total"))
+        return {name: float(value) for name, _, value in found if 'status_class="4xx"' in name}
+
+    before = counted()
+    refused = [
+        b"no HTTP\r\n\r\n",
+        ALIVE + b"\r\n",
+        b"GET /" + b"x" * 9000 + b" HTTP/1.1\r\n" + CLOSE,
+        b"GET / HTTP/1.1\r\nX: " + b"x" * 40 * MOST_HEAD_BYTES,
+        STARTED + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n",  # this one has a route
+    ]
+    for raw in refused:
+        assert len(send(server, raw)) == 1
+    until(lambda: sum(counted().values()) == sum(before.values()) + len(refused))
+    grown = {name: value - before[name] for name, value in counted().items() if value != before[name]}
+    assert sorted(grown.values()) == [1, 4], grown
+
+
 def test_requests_in_one_go_are_answered_in_turn(server: Running) -> None:
     last = b"GET /livez HTTP/1.1\r\n" + CLOSE
     first, second, third = send(server, whole() + b"GET /nothing HTTP/1.1\r\nHost: t\r\n\r\n" + last)
     assert [first.status, second.status, third.status] == [200, 404, 200]
+
+
+def test_of_a_row_of_requests_without_end_some_are_answered_and_the_connection_ends(
+    server: Running, engine: ScriptedEngine
+) -> None:
+    engine.script("one ", 0.3, "two")
+    answers = send(server, whole() + b"GET /livez HTTP/1.1\r\nHost: t\r\n\r\n" * 5000)
+    assert [answer.status for answer in answers] == [200] * (1 + MOST_IN_A_ROW)
+    assert answers[-1].headers["connection"] == "close"
 
 
 def test_a_request_whose_body_is_still_coming_waits_for_its_turn(
@@ -209,6 +279,31 @@ def test_who_leaves_at_any_byte_costs_nothing(server: Running) -> None:
     for at in range(0, len(request), 7):
         with connect(server) as wire:
             wire.sendall(request[:at])
+
+
+@pytest.mark.parametrize("behind", [0, 1, 3])
+def test_who_leaves_ends_what_is_under_way_whatever_waits_behind_it(
+    server: Running, engine: ScriptedEngine, behind: int
+) -> None:
+    engine.script("one ", 30.0, "never")
+    started, aborted = len(engine.started), len(engine.aborted)
+    with connect(server) as wire:
+        wire.sendall(whole(max_tokens=50) * (1 + behind))
+        until(lambda: len(engine.started) == started + 1)
+    until(lambda: len(engine.aborted) == aborted + 1, within_s=2)
+    until(lambda: server.life.in_flight == 0)
+    assert len(engine.started) == started + 1, "nobody is there for what waited"
+
+
+def test_who_stops_sending_has_left(server: Running, engine: ScriptedEngine) -> None:
+    engine.script("one ", 30.0, "never")
+    started, aborted = len(engine.started), len(engine.aborted)
+    with connect(server) as wire:
+        wire.sendall(whole(max_tokens=50))
+        until(lambda: len(engine.started) == started + 1)
+        wire.shutdown(1)  # half closed: what a client that is gone looks like, too
+        assert to_the_end(wire) == b""
+        until(lambda: len(engine.aborted) == aborted + 1, within_s=2)
 
 
 @examples(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])

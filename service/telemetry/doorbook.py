@@ -36,6 +36,10 @@ class Doorbook:
         """Count one request."""
         self._count[self._route(path), f"{status // 100}xx"].inc()
 
+    def refused(self, status: int) -> None:
+        """Count what was refused before it had become a request with a path."""
+        self._count[OTHER_ROUTES, f"{status // 100}xx"].inc()
+
     def _route(self, path: str) -> str:
         if path in self._plain:
             return path

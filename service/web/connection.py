@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import http
+import re
 import uuid
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import orjson
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from service.errors import HeadersTooLarge, InvalidHttp, ServiceError, UriTooLong
 from service.web.chunks import CHUNKS, Chunks
@@ -18,6 +20,8 @@ from service.web.shape import error_body
 MOST_URL_BYTES = 8 * 1024
 MOST_HEAD_BYTES = 64 * 1024
 MOST_HEADERS = 100
+MOST_IN_A_ROW = 16  # requests that wait while another is answered: each takes a hundred times its bytes
+HOST = re.compile(rb"(\[[0-9A-Za-z:.%_~-]+\]|[0-9A-Za-z._~!$&'()*+,;=%-]*)(:[0-9]*)?")
 LINGER_S = 2  # a connection that is closed while bytes arrive is reset, and the client never reads why
 
 
@@ -28,8 +32,16 @@ class Connection(HttpToolsProtocol):
     limit of its own: an endless header, trailer or chunk extension would fill the memory.
     """
 
-    def __init__(self, *args: Any, write_timeout_s: float, head_timeout_s: float, **options: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        write_timeout_s: float,
+        head_timeout_s: float,
+        count: Callable[[int], None],
+        **options: Any,
+    ) -> None:
         super().__init__(*args, **options)
+        self._count = count  # the status of what is refused here, which no middleware sees
         self._write_timeout_s = write_timeout_s
         self._head_timeout_s = head_timeout_s
         self._unread: asyncio.TimerHandle | None = None
@@ -38,6 +50,7 @@ class Connection(HttpToolsProtocol):
         self._head_bytes = 0
         self._fault: ServiceError | None = None
         self._deaf = False
+        self._answering: RequestResponseCycle | None = None  # of a row of requests `cycle` is the newest
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -46,6 +59,9 @@ class Connection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._client_reads()
         self._head_is_there()
+        if self._answering is not None and not self._answering.response_complete:
+            self._answering.disconnected = True
+            self._answering.message_event.set()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -80,10 +96,20 @@ class Connection(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._head_is_there()
         self._unparsed_bytes = 0
+        self._check_host()
+        if len(self.pipeline) >= MOST_IN_A_ROW:
+            self._fault = InvalidHttp(f"More than {MOST_IN_A_ROW} requests wait for their turn.")
+            raise self._fault
         super().on_headers_complete()
+        if self.pipeline:  # uvicorn would read on when their turn comes, and not see the client leave before
+            self.flow.resume_reading()
         self.cycle.scope["extensions"] = {CHUNKS: {"write": Chunks(self.cycle).write}}
         if self.parser.should_upgrade():  # it is not upgraded, and the parser reads nothing after it
             self.cycle.keep_alive = False
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._answering = cycle
+        super()._start_asgi_task(cycle, app)
 
     def on_body(self, body: bytes) -> None:
         self._unparsed_bytes = 0
@@ -112,18 +138,28 @@ class Connection(HttpToolsProtocol):
         self._deaf = True
         self._head_is_there()
         cycle = self.cycle
-        if self.pipeline or (cycle is not None and cycle.response_started and cycle.more_body):
+        if cycle is not None and cycle.more_body and (cycle.response_started or self.pipeline):
             self.transport.close()
         elif cycle is None or cycle.response_complete or cycle.more_body:
             if cycle is not None:  # its body is broken: whoever waits for the rest waits in vain
                 cycle.disconnected = True
                 cycle.message_event.set()
+            if cycle is None or cycle.response_complete:
+                self._count(error.status)  # else the request has come to a route, and is counted there
             self.transport.write(_raw(error))
             if self.transport.can_write_eof():
                 self.transport.write_eof()
             self.loop.call_later(LINGER_S, self.transport.close)
-        else:  # the request before is whole: it is answered, then the connection ends
+        else:  # the requests before are whole: they are answered, then the connection ends
             cycle.keep_alive = False
+
+    def _check_host(self) -> None:
+        """One host and no more, as HTTP/1.1 asks: two readers could take two different ones."""
+        hosts = [value for name, value in self.headers if name == b"host"]
+        needed = self.parser.get_http_version() != "1.0"
+        if len(hosts) > 1 or (needed and not hosts) or not all(map(HOST.fullmatch, hosts)):
+            self._fault = InvalidHttp("The request needs one Host header, with a host and perhaps a port.")
+            raise self._fault
 
     def _client_reads(self) -> None:
         if self._unread is not None:
@@ -152,6 +188,6 @@ def _raw(error: ServiceError) -> bytes:
     ).encode() + body
 
 
-def connection_class(*, write_timeout_s: float, head_timeout_s: float) -> Any:
+def connection_class(*, write_timeout_s: float, head_timeout_s: float, count: Callable[[int], None]) -> Any:
     """`Connection` with its limits, as uvicorn takes a protocol."""
-    return partial(Connection, write_timeout_s=write_timeout_s, head_timeout_s=head_timeout_s)
+    return partial(Connection, write_timeout_s=write_timeout_s, head_timeout_s=head_timeout_s, count=count)

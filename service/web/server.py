@@ -33,10 +33,11 @@ class Server(uvicorn.Server):
         life: Life,
         engine: Engine,
         on_drain: Callable[[], None],
+        on_refused: Callable[[int], None],
         on_ready: Callable[[], None] | None = None,
     ) -> None:
         self._certificate = certificate_of(settings)
-        super().__init__(_config(app, settings))
+        super().__init__(_config(app, settings, on_refused))
         self.failure: Exception | None = None
         self._life = life
         self._engine = engine
@@ -90,12 +91,14 @@ class Server(uvicorn.Server):
         emptied.cancel()
 
 
-def _config(app: FastAPI, settings: Settings) -> uvicorn.Config:
+def _config(app: FastAPI, settings: Settings, on_refused: Callable[[int], None]) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         loop="uvloop",
         http=connection_class(
-            write_timeout_s=settings.write_timeout_s, head_timeout_s=settings.body_timeout_s
+            write_timeout_s=settings.write_timeout_s,
+            head_timeout_s=settings.body_timeout_s,
+            count=on_refused,
         ),
         ws="none",
         log_config=None,
