@@ -8,6 +8,7 @@ from pathlib import Path
 
 from service.engine.embedded import prepare
 
+VOCABULARY = 49_152  # as many as the tokenizer has
 HIDDEN = 64
 HEADS = 1  # of 64: the CPU attention kernels know no smaller head than 32
 TOKENIZER_FILES = (
@@ -18,7 +19,7 @@ TOKENIZER_FILES = (
 )
 
 
-def make(folder: Path, cache: Path, context_window: int = 8192) -> Path:
+def make(folder: Path, cache: Path, context_window: int = 8192, vocabulary: int = VOCABULARY) -> Path:
     """Write the model into `folder`, with the embedded model's tokenizer and chat template."""
     import torch
     from safetensors.torch import save_file
@@ -26,7 +27,7 @@ def make(folder: Path, cache: Path, context_window: int = 8192) -> Path:
 
     tokenizer = prepare(cache).path
     config = LlamaConfig(
-        vocab_size=49_152,
+        vocab_size=vocabulary,
         hidden_size=HIDDEN,
         intermediate_size=2 * HIDDEN,
         num_hidden_layers=1,

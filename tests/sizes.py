@@ -73,6 +73,11 @@ class Reference:
     def __init__(self, model: Path) -> None:
         self._tokenizer = AutoTokenizer.from_pretrained(model)
 
+    @property
+    def size(self) -> int:
+        """How many tokens it knows."""
+        return len(self._tokenizer)
+
     def ids(self, messages: Sequence[Message], **options: Any) -> list[int]:
         """The prompt of messages in the plain form this template takes."""
         options.setdefault("add_generation_prompt", not options.get("continue_final_message"))

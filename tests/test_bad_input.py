@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import socket
 import time
@@ -222,6 +223,25 @@ def test_of_repeated_keys_the_last_counts_and_the_order_of_the_others_does_not_m
     refused(client.post(CHAT, content=raw, headers=JSON), 400, "invalid_value", "max_tokens")
     raw = b'{"stream": true, "stream": "no", "messages": [{"role": "user", "content": "x"}]}'
     refused(client.post(CHAT, content=raw, headers=JSON), 400, "invalid_value", "stream")
+
+
+def test_nothing_of_a_body_that_cannot_be_read_is_logged_or_counted(
+    client: httpx.Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    word = b"KESTREL"
+    good = json.dumps(body(messages=[{"role": "user", "content": word.decode()}])).encode()
+    form = {"content-type": "multipart/form-data; boundary=x"}
+    told = [
+        client.post(CHAT, content=good.replace(word, word + b"\xff"), headers=JSON),
+        client.post(CHAT, content=good.decode().encode("utf-16"), headers=JSON),
+        client.post(CHAT, content=good[:-1], headers=JSON),
+        client.post(CHAT, content=b"--x\r\n\r\n" + word + b"\r\n--x--\r\n", headers=form),
+        client.post(CHAT, json=body(seed=word.decode())),
+    ]
+    assert [answer.status_code for answer in told] == [400, 400, 400, 415, 400]
+    assert word.decode() not in caplog.text + client.get("/metrics").text
+    assert not any(word in answer.content for answer in told[:4])
 
 
 def test_a_byte_order_mark_is_no_json(client: httpx.Client) -> None:

@@ -20,13 +20,20 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 PROMPT = list(range(1000, 1020))
 KV_BYTES = 64 * 2**20
+OTHER_END = 2000  # an end token that only the model's generation_config knows, and that has a text
 
 
 @pytest.fixture(scope="session")
 def one_layer_model(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A random model that is quick and says nothing sensible."""
     model = make(tmp_path_factory.mktemp("models") / "one-layer", cache, context_window=1024)
-    advised = {"eos_token_id": 2, "do_sample": True, "temperature": 0.2, "top_p": 0.9, "max_new_tokens": 3}
+    advised = {
+        "eos_token_id": [2, OTHER_END],
+        "do_sample": True,
+        "temperature": 0.2,
+        "top_p": 0.9,
+        "max_new_tokens": 3,
+    }
     (model / "generation_config.json").write_text(json.dumps(advised))
     return model
 
@@ -112,6 +119,20 @@ async def test_a_generation_gives_as_many_tokens_as_asked_for_and_says_why_it_en
     assert len(answer.token_ids()) == 8
     assert [delta.finish for delta in answer.deltas if delta.finish] == ["length"]
     assert answer.deltas[-1].finish == "length"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_every_end_token_of_the_model_ends_an_answer_and_is_not_shown(
+    engine: Engine, stream: bool
+) -> None:
+    if isinstance(engine, ScriptedEngine):
+        pytest.skip("the scripted engine chooses no tokens")
+    for end in (2, OTHER_END):
+        sampling = Sampling(temperature=0.0, allowed_token_ids=(end,))
+        answer = await finished(
+            await engine.generate(Work(f"end {end} {stream}", list(PROMPT), sampling, 8, 1, stream=stream))
+        )
+        assert (answer.token_ids(), answer.text(), answer.deltas[-1].finish) == ([end], "", "stop")
 
 
 async def test_what_is_made_before_anyone_listens_is_not_lost(engine: Engine) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import time
 
+import httpx
 import orjson
 import pytest
 
@@ -52,6 +53,15 @@ def test_an_answer_without_any_text_still_has_role_and_finish(engine: ScriptedEn
     assert events.finishes() == ["stop"]
 
 
+@pytest.mark.parametrize("number", [10**40, -(10**99), 1e308])
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_field_nobody_knows_is_ignored_and_named_whatever_it_holds(
+    chat: Chat, number: float, stream: bool
+) -> None:
+    answer = chat(stream=stream, plum=number)
+    assert answer.status_code == 200 and answer.headers["x-ignored-params"] == "plum"
+
+
 @pytest.mark.parametrize("options", [None, {"include_usage": False}])
 def test_no_usage_chunk_unless_asked_for(chat: Chat, options: object) -> None:
     events = read(chat(stream=True, stream_options=options))
@@ -96,6 +106,17 @@ def test_a_failure_before_any_answer_is_a_plain_error_without_a_stream(
     response = chat()
     assert response.status_code == 503 and response.headers["retry-after"].isdigit()
     assert response.json()["error"]["code"] == "engine_unavailable"
+
+
+def test_a_failure_before_the_first_token_of_a_stream_is_no_empty_success(
+    engine: ScriptedEngine, chat: Chat, client: httpx.Client
+) -> None:
+    engine.script(0.1, EngineUnavailable("The engine has stopped; try again later."))
+    events = read(chat(stream=True))
+    assert events.error is not None and events.error["code"] == "engine_unavailable"
+    assert len(events.data) == 1 and events.finishes() == [], "the error is all there is"
+    failed = 'twophase_requests_total{outcome="engine_error"} 1.0'
+    until(lambda: failed in client.get("/metrics").text)
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -11,8 +11,10 @@ import pytest
 
 from bench.random_model import make
 from tests.real.conftest import Served, serving
+from tests.telemetry.collector import GrpcCollector, grpc_collector
 
 WINDOW = 1024
+VOCABULARY = 49_152 + 64  # wider than the tokenizer's, as the padded ones of many models
 SLOTS = 2
 HEAD = (
     "{% if date is defined %}{{ '<|im_start|>date\\n' + date + '<|im_end|>\\n' }}{% endif %}"
@@ -46,10 +48,24 @@ def dated(model: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def small(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def collector() -> Iterator[GrpcCollector]:
+    """Where the service below sends its spans."""
+    with grpc_collector() as (collector, _):
+        yield collector
+
+
+@pytest.fixture(scope="session")
+def small(
+    cache: Path, collector: GrpcCollector, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Served]:
     """One service for all tests here. Its text is nonsense."""
     folder = tmp_path_factory.mktemp("tenants")
-    model = make(tmp_path_factory.mktemp("models") / "one-layer", cache, context_window=WINDOW)
+    model = make(
+        tmp_path_factory.mktemp("models") / "one-layer",
+        cache,
+        context_window=WINDOW,
+        vocabulary=VOCABULARY,
+    )
     with serving(
         "--model",
         str(model),
@@ -60,6 +76,9 @@ def small(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ser
         TWOPHASE_SLO_TTFT_MS="600000",
         TWOPHASE_TENANTS_FILE=str(tenants_file(folder / "tenants.toml")),
         TWOPHASE_HANG_S="3",
+        OTEL_EXPORTER_OTLP_ENDPOINT=f"http://127.0.0.1:{collector.port}",
+        OTEL_EXPORTER_OTLP_PROTOCOL="grpc",
+        OTEL_BSP_SCHEDULE_DELAY="100",
     ) as served:
         yield served
 

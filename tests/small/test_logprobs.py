@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from tests.conftest import body
+from tests.small.conftest import VOCABULARY
 from tests.sse import read
 
 pytestmark = pytest.mark.engine
@@ -76,6 +77,6 @@ def test_an_emoji_over_several_tokens_has_its_bytes_among_them(web: httpx.Client
 
 
 def test_a_bias_beyond_the_vocabulary_is_refused_and_the_engine_lives(web: httpx.Client) -> None:
-    refused = web.post("/v1/chat/completions", json=body(logit_bias={"49152": 5}))
+    refused = web.post("/v1/chat/completions", json=body(logit_bias={str(VOCABULARY): 5}))
     assert refused.status_code == 400 and refused.json()["error"]["param"] == "logit_bias"
     assert answers(web)[1] == 60

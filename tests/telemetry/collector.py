@@ -25,6 +25,7 @@ class GrpcCollector(TraceServiceServicer):
     """Keeps the spans it is sent, and the resource they came from."""
 
     def __init__(self) -> None:
+        self.port = 0
         self.spans: list[Span] = []
         self.resources: list[dict[str, str]] = []
         self.metadata: dict[str, str] = {}
@@ -54,10 +55,10 @@ def grpc_collector() -> Iterator[tuple[GrpcCollector, int]]:
     collector = GrpcCollector()
     server = grpc.server(ThreadPoolExecutor(2))
     add_TraceServiceServicer_to_server(collector, server)  # type: ignore[no-untyped-call]
-    port = server.add_insecure_port("127.0.0.1:0")
+    collector.port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     try:
-        yield collector, port
+        yield collector, collector.port
     finally:
         server.stop(None).wait()
 
