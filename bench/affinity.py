@@ -95,7 +95,7 @@ def _turn(system: str, said: str) -> Talk:
 
 LOADS = {
     "8 prefixes": shared(8, 6, seed=1),
-    "40 prefixes": shared(40, 5, seed=2),
+    "40 prefixes": shared(40, 4, seed=2),
     "mixed": mixed(seed=3),
 }
 FLEETS: dict[str, dict[str, Any]] = {
