@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import httpx
 import pytest
@@ -14,6 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from deploy.ray.edge import SERVES_HEADERS, SESSION, Finished, Marked
 from deploy.ray.prefix import marks
+from service.admission.keys import new_key
 from service.admission.tenants import Tenants
 from service.web.listen import listening_socket
 from tests.serving import until
@@ -139,10 +141,16 @@ def test_marks_go_with_a_request_whose_body_is_as_it_was(marked: httpx.Client, s
     assert seen["headers"][SESSION].split(",") == marks("anonymous", BODY, "mine")  # type: ignore[index]
 
 
-def test_keys_are_groups_of_their_own_where_no_tenants_are_known(tmp_path: object) -> None:
-    tenants = Tenants()
-    group = Marked(sends(), tenants)._group
-    assert group({"headers": []}) == group({"headers": [(b"authorization", b"Bearer a")]}) == "anonymous"
+def test_a_group_is_the_tenant_s_and_a_key_nobody_knows_is_a_group_of_its_own(tmp_path: Path) -> None:
+    made = new_key("acme")
+    file = tmp_path / "tenants.toml"
+    file.write_text(made.table + 'cache_group = "all"\n')
+    group = Marked(sends(), Tenants(file))._group
+    known, one, other = (key.encode() for key in (made.key, "one", "other"))
+    assert group({"headers": [(b"authorization", b"Bearer " + known)]}) == "all"
+    assert group({"headers": [(b"x-api-key", known)]}) == "all"
+    strangers = [group({"headers": [(b"authorization", b"Bearer " + key)]}) for key in (one, other)]
+    assert len({"all", *strangers}) == 3
 
 
 @pytest.mark.parametrize(
