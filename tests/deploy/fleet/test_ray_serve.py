@@ -15,7 +15,7 @@ import yaml  # type: ignore[import-untyped]
 from bench.fleet import Fleet
 from tests.chaos.storm import Reply, Storm
 from tests.deploy.dockerfile import ROOT
-from tests.deploy.fleet.streams import HELLO, came_in_the_first_half
+from tests.deploy.fleet.streams import HELLO, first_piece_came_after
 from tests.grafana.prometheus import prometheus_with
 from tests.serving import until
 
@@ -38,7 +38,7 @@ def not_whole(replies: list[Reply]) -> list[Reply]:
 
 
 def test_an_answer_streams_through_serve_as_it_is_made(growing: Fleet) -> None:
-    assert 0.2 < came_in_the_first_half(growing.url) < 0.8
+    assert first_piece_came_after(growing.url) < 0.5
 
 
 def test_a_caller_who_leaves_ends_the_work_for_it(growing: Fleet) -> None:
@@ -77,7 +77,8 @@ def test_prometheus_finds_both_and_tells_them_apart(growing: Fleet, tmp_path: Pa
 
 def test_a_lost_replica_s_callers_are_told_and_others_are_served(growing: Fleet) -> None:
     with Storm(growing.url, MANY, tokens=400) as storm:
-        until(lambda: storm.endings()["whole"] >= 20, within_s=60)
+        growing.wait_for(2, GROWS_S)
+        until(lambda: all(count > 3 for count in served(growing).values()), within_s=60)
         name, process = next(iter(growing.processes().items()))
         process.kill()
         killed_s = time.monotonic()
