@@ -78,7 +78,7 @@ def test_prometheus_finds_both_and_tells_them_apart(growing: Fleet, tmp_path: Pa
 def test_a_lost_replica_s_callers_are_told_and_others_are_served(growing: Fleet) -> None:
     with Storm(growing.url, MANY, tokens=400) as storm:
         growing.wait_for(2, GROWS_S)
-        until(lambda: all(count > 3 for count in served(growing).values()), within_s=60)
+        until(lambda: all(sums[RUNNING] > 2 for sums in growing.sums(RUNNING).values()), within_s=60)
         name, process = next(iter(growing.processes().items()))
         process.kill()
         killed_s = time.monotonic()
