@@ -91,8 +91,8 @@ def serving(*arguments: str, **settings: str) -> Iterator[Served]:
 
 @pytest.fixture(scope="session")
 def served(embedded_model: Path, cache: Path) -> Iterator[Served]:
-    """One real service for all tests here."""
-    with serving(TWOPHASE_CACHE=str(cache)) as served:
+    """One real service for all tests here; however slow the machine, it refuses nobody for that."""
+    with serving(TWOPHASE_CACHE=str(cache), TWOPHASE_SLO_TTFT_MS="60000") as served:
         yield served
 
 
