@@ -159,7 +159,7 @@ def test_a_client_that_leaves_ends_its_work_in_the_engine_within_a_second(
     with web.stream("POST", CHAT, json=request(n=16, max_tokens=900, stream=True)) as response:
         next(response.iter_bytes())
         # The engine tells its statistics of a step after its tokens.
-        until(lambda: any(value > 0 for key, value in samples(web).items() if key[0] == running))
+        until(lambda: any(value > 0 for key, value in samples(web).items() if key[0] == running), 30)
     time.sleep(1)
     now = samples(web)
     assert all(value == 0 for key, value in now.items() if key[0] in (running, "vllm:num_requests_waiting"))
