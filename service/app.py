@@ -102,16 +102,17 @@ def build(settings: Settings, engine: Engine, renderer: Renderer) -> Parts:
         await observer.aclose()
 
     app = _application(lifespan)
-    answering = Answering(chat, observer, settings)
-    app.include_router(chat_routes(chat, answering, settings))
-    app.include_router(face_routes(chat, answering, settings))
-    app.include_router(counting_routes(chat, engine, renderer, settings))
-    app.include_router(adapter_routes(chat, settings))
-    metrics = observer.metrics
-    app.include_router(
-        probes(Gauges(life, engine, renderer, admission, metrics, memory, settings.model_name))
-    )
-    app.include_router(playground_routes())
+    metrics, answering = observer.metrics, Answering(chat, observer, settings)
+    gauges = Gauges(life, engine, renderer, admission, metrics, memory, settings.model_name)
+    for router in (
+        chat_routes(chat, answering, settings),
+        face_routes(chat, answering, settings),
+        counting_routes(chat, engine, renderer, settings),
+        adapter_routes(chat, settings),
+        probes(gauges),
+        playground_routes(),
+    ):
+        app.include_router(router)
     app.openapi_schema = openapi(app, needs_keys=tenants.need_keys)
     doorbook = metrics.doorbook([route.path for route in app.routes if isinstance(route, Route)])
     _surround(app, settings, tenants, doorbook)

@@ -73,6 +73,7 @@ async def _readable(
 
     Only what could never fit is left out here, by its characters; what does fit is found by tokens.
     What the template adds is taken to be the same for each message: short messages are mostly that.
+    There are at most `MAX_CUTS` cuts, the last one of all that may go.
 
     Raises:
         FarTooLong: it is longer still.
@@ -80,18 +81,19 @@ async def _readable(
     may_go, gone = units(messages) if limits.truncates else [], 0
     sizes = [sum(_characters(messages[at]) for at in unit) for unit in may_go]
     fixed = sum(map(_characters, messages)) - sum(sizes)
-    for cuts_left in reversed(range(MAX_CUTS + 1)):
+    for cuts_left in reversed(range(MAX_CUTS)):
         left = without(messages, may_go[:gone])
         try:
             return await render(left), len(messages) - len(left)
         except FarTooLong as exc:
-            if gone == len(may_go) or not cuts_left:
+            if gone == len(may_go):
                 raise
             added = max(0.0, exc.characters - fixed - sum(sizes[gone:])) / len(left)
             whole = [size + added * len(unit) for size, unit in zip(sizes[gone:], may_go[gone:], strict=True)]
             more = choose_cut(whole, exc.characters - sum(whole), exc.most_characters)
-            gone = min(gone + max(1, more), len(may_go)) if cuts_left > 1 else len(may_go)
-    raise AssertionError("the last round returns or raises")
+            gone = min(gone + max(1, more), len(may_go)) if cuts_left else len(may_go)
+    left = without(messages, may_go)
+    return await render(left), len(messages) - len(left)
 
 
 def _oldest(messages: Sequence[Message], dropped: int) -> list[range]:

@@ -60,6 +60,8 @@ class Post:
         try:
             async with asyncio.timeout(READY_S):
                 fault = await _first_word(process)
+        except TimeoutError:
+            fault = f"the program that sends traces was not ready within {READY_S:.0f} s"
         except BaseException:
             await _ended(process, 0)
             raise
@@ -115,7 +117,7 @@ class Post:
     async def _start_again(self) -> None:
         while self._process is None:
             await asyncio.sleep(AGAIN_S)
-            with contextlib.suppress(StartError, TimeoutError, OSError):
+            with contextlib.suppress(StartError, OSError):
                 await self.start()
 
 

@@ -60,8 +60,7 @@ def main() -> None:
     except StartError as exc:
         say({"fault": str(exc)})
         return
-    if exporter is None:
-        return
+    assert exporter is not None, "this is started only where the variables want something exported"
     Quiet(lambda text: say({"said": text})).attach()
     most = queue_spans()
     processor = BatchSpanProcessor(
