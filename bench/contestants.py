@@ -7,7 +7,6 @@ import http.client
 import importlib.metadata
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.bare import READY
-from bench.child import ROOT, BenchError, Child
+from bench.child import ROOT, BenchError, Child, free_port
 from bench.client import KEY, Job
 from bench.outcome import Outcome
 from bench.shapes import Shape
@@ -256,13 +255,6 @@ def _tenants(folder: Path) -> Path:
         "requests_per_minute = 100000000\ntokens_per_minute = 100000000000\nmax_concurrent = 100000\n"
     )
     return file
-
-
-def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def names_of_vllm(folder: Path) -> dict[str, str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -20,7 +19,7 @@ import httpx
 import psutil
 import yaml  # type: ignore[import-untyped]
 
-from bench.child import ROOT, BenchError, Child
+from bench.child import ROOT, BenchError, Child, free_port
 
 VENV = ROOT / ".venv-ray"
 CONFIG = ROOT / "deploy" / "ray" / "one-node.yaml"
@@ -91,7 +90,7 @@ def running(
     `replica` replaces options of the deployment in the config, one level deep.
     """
     folder = Path(tempfile.mkdtemp(prefix="tp-"))  # short: Ray puts sockets below it
-    port = _free_port()
+    port = free_port()
     config = _config(port, replica)
     (folder / "serve.yaml").write_text(yaml.safe_dump(config))
     environ = {
@@ -157,9 +156,3 @@ def _listens(process: psutil.Process) -> list[int]:
     except psutil.NoSuchProcess:
         return []
     return [at.laddr.port for at in found if at.status == psutil.CONN_LISTEN]
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

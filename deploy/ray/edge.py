@@ -14,7 +14,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from deploy.ray.prefix import marks
+from deploy.ray.prefix import joined, marks
 from service.admission.tenants import Tenants
 from service.errors import EngineUnavailable, NotReady, ServiceError, Unauthenticated
 from service.settings import load
@@ -23,7 +23,6 @@ from service.web.refusal import render
 from service.web.shape import MESSAGES, error_body_at
 
 SESSION = "x-session-id"  # a caller's own; from here on it holds the marks, where Serve looks for it
-SEPARATOR = ","
 MOST_BYTES = 2**20  # of a body that is looked into
 LOOK_S = 1.0  # for a body to come; a slower one goes where there is least to do
 SERVES_OWN = "/-/"
@@ -55,7 +54,7 @@ class Marked:
         for name in SERVES_HEADERS:
             del headers[name]
         found = marks(self._group(scope), body, headers.get(SESSION, ""))
-        headers[SESSION] = SEPARATOR.join(found)
+        headers[SESSION] = joined(found)
         await self._app(scope, receive, send)
 
     def _group(self, scope: Scope) -> str:

@@ -8,11 +8,12 @@ that goes on from an earlier one has all marks of that, and more.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import orjson
 
+SEPARATOR = ","
 BLOCK_BYTES = 512  # some 128 tokens
 MOST_BLOCKS = 64  # requests that are alike so far are of one conversation or about one document
 LEAD = ("tools", "system", "instructions")
@@ -29,6 +30,16 @@ def marks(group: str, body: Mapping[str, Any], session: str = "") -> list[str]:
     if session:
         found.append(hashlib.blake2b(orjson.dumps([group, "session", session]), digest_size=8).hexdigest())
     return found[::-1]
+
+
+def joined(found: Sequence[str]) -> str:
+    """Marks as they travel, in one field."""
+    return SEPARATOR.join(found)
+
+
+def apart(text: str) -> list[str]:
+    """The marks in such a field."""
+    return [mark for mark in text.split(SEPARATOR) if mark]
 
 
 def _blocks(body: Mapping[str, Any]) -> Iterator[bytes]:

@@ -7,8 +7,7 @@ from typing import Any
 from ray.serve.request_router import PendingRequest, ReplicaID, RequestRouter, RunningReplica
 
 from deploy.ray.placement import Placement
-
-SEPARATOR = ","
+from deploy.ray.prefix import apart
 
 
 class PrefixAffinityRouter(RequestRouter):
@@ -27,7 +26,7 @@ class PrefixAffinityRouter(RequestRouter):
         marks = []
         if pending_request is not None:
             pending_request.routing_context.should_backoff = True  # when all have refused
-            marks = [mark for mark in pending_request.metadata.session_id.split(SEPARATOR) if mark]
+            marks = apart(pending_request.metadata.session_id)
         replicas = {replica.replica_id: replica for replica in candidate_replicas}
         loads = {name: self.replica_queue_len_cache.get(name) or 0 for name in replicas}
         return [[replicas[name]] for name in self._placement.place(marks, loads)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -14,6 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
+from bench.child import free_port
 from tests.loadtests.scripted_server import Reply, serving
 from tests.serving import until
 
@@ -27,13 +27,6 @@ async def _answers(reply: Reply) -> None:
     await reply.token()
     await reply.token()
     await reply.end()
-
-
-def free_port() -> int:
-    """One that nobody has at the moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture(scope="module")

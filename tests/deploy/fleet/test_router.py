@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -15,6 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from bench.child import free_port
 from tests.chaos.storm import Storm, chat_body
 from tests.clients.environments import environment
 from tests.deploy.dockerfile import ROOT
@@ -63,7 +63,7 @@ def routed(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ro
 @contextmanager
 def router(services: list[str], folder: Path) -> Iterator[str]:
     """The router for as long as the block lasts, once it knows its services to be well."""
-    port, metrics = _free_port(), _free_port()
+    port, metrics = free_port(), free_port()
     command = [str(SCRIPT), *services, "--port", str(port), "--prometheus-port", str(metrics)]
     environ = {**os.environ, "PATH": f"{environment('vllm_router')}:{os.environ['PATH']}"}
     url = f"http://127.0.0.1:{port}"
@@ -95,12 +95,6 @@ def _answers(url: str) -> int:
     page = httpx.get(f"{url}/metrics").text
     lines = [line for line in page.splitlines() if line.startswith('twophase_requests_total{outcome="ok"}')]
     return int(float(lines[0].split()[-1]))
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def test_sessions_stick_and_are_spread(routed: Routed) -> None:
