@@ -293,7 +293,8 @@ def test_a_client_that_leaves_keeps_no_adapter(
 ) -> None:
     engine.script("one ", 30.0, "two ")
     with client.stream("POST", CHAT, json=body(model="law", stream=True), headers=bearer("user")) as stream:
-        next(stream.iter_lines())
+        lines = stream.iter_lines()  # named, because httpx closes the connection with its iterator
+        next(lines)
         assert ask(UNLOAD, "admin", lora_name="law").status_code == 200
     until(lambda: len(engine.adapters) == 1)
     assert len(engine.aborted) == 1
