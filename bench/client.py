@@ -11,12 +11,12 @@ import gc
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import cast
+from typing import Any, cast
 
 import uvloop
 
@@ -134,7 +134,8 @@ async def _work(connection: Connection, waiting: Iterator[bytes]) -> list[tuple[
 
 def request(port: int, model: str, text: str, tokens: int) -> bytes:
     """One HTTP request for a stream of exactly `tokens` tokens."""
-    body = json.dumps(
+    return post(
+        port,
         {
             "model": model,
             "messages": [{"role": "user", "content": text}],
@@ -143,8 +144,13 @@ def request(port: int, model: str, text: str, tokens: int) -> bytes:
             "temperature": 1,
             "stream": True,
             "stream_options": {"include_usage": True},
-        }
-    ).encode()
+        },
+    )
+
+
+def post(port: int, fields: Mapping[str, Any]) -> bytes:
+    """One HTTP request to the chat route, with these fields in its body."""
+    body = json.dumps(fields).encode()
     head = (
         "POST /v1/chat/completions HTTP/1.1\r\n"
         f"host: 127.0.0.1:{port}\r\n"

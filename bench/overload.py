@@ -32,6 +32,7 @@ FIRST_WITHIN_S, WHOLE_WITHIN_S = 2.0, 10.0
 TOKENS = 32
 PATIENCE_S = 60.0
 RUNNING = {
+    "dtype": "bfloat16",  # for all: the service has a wish of its own for the embedded model
     "enforce_eager": True,
     "enable_prefix_caching": True,
     "kv_cache_memory_bytes": 2**30,

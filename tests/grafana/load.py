@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import random
 import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -16,6 +17,8 @@ import httpx
 CHAT = "/v1/chat/completions"
 FIRST_TEXT = re.compile(rb'"content":"[^"]')
 COME_BACK_S = 0.3  # sooner than Retry-After says, as callers do
+
+MIDDLING = "257-1024"  # the prompt bucket that only `_ever_more` fills
 
 Messages = list[dict[str, str]]
 
@@ -48,7 +51,7 @@ class Callers:
 
     async def ask_the_same(self) -> None:
         """All of it has been read before, but for the end of its last block."""
-        await self._stream([_turn("user", "the same " + "word " * 400)], 2)
+        await self._stream([_turn("user", "the same " + "word " * 1100)], 2)
 
     async def stop_short(self) -> None:
         """Reserves much and uses little: the service comes to promise its cache several times over."""
@@ -98,6 +101,7 @@ class Seen:
     """What all callers have seen."""
 
     first_text_s: list[float]
+    middling_first_text_s: list[float]
     statuses: list[int]
 
 
@@ -112,7 +116,13 @@ async def load(url: str, keys: tuple[str, str], stage_s: float) -> Seen:
             (1.0, nuisance.write_nonsense),
         ):
             await _stages(callers, stage_s)
-        return Seen(callers.first_text_s + nuisance.first_text_s, callers.statuses + nuisance.statuses)
+            before = len(callers.first_text_s)
+            await _ever_more(callers)
+        return Seen(
+            callers.first_text_s + nuisance.first_text_s,
+            callers.first_text_s[before:],
+            callers.statuses + nuisance.statuses,
+        )
 
 
 async def _stages(callers: Callers, seconds: float) -> None:
@@ -126,6 +136,21 @@ async def _stages(callers: Callers, seconds: float) -> None:
         await asyncio.gather(*(callers.stop_short() for _ in range(8)))
     await _crowd(8, seconds, lambda: callers.ask(words=1200, tokens=1000))
     await asyncio.sleep(seconds / 2)
+
+
+async def _ever_more(callers: Callers) -> None:
+    """Times to first token without gaps between them, and long beside a caller's own milliseconds.
+
+    Stages that differ leave gaps, and in a gap a median can be anything.
+    """
+    left = random.Random(0).choices(range(270, 930), k=600)
+
+    async def one(after_s: float) -> None:
+        await asyncio.sleep(after_s)
+        while left:
+            await callers.ask(words=left.pop(), tokens=2)
+
+    await asyncio.gather(*(one(after_s=number / 8) for number in range(30)))
 
 
 async def _crowd(size: int, seconds: float, visit: Callable[[], Awaitable[None]]) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.grafana.ground import Ground, ground
+from tests.grafana.load import MIDDLING
 from tests.grafana.prometheus import Series
 from tests.grafana.written import concrete, expressions, metrics, rules, shown, watched
 
@@ -126,15 +127,16 @@ def test_the_verdict_changes_with_the_load(loaded: Ground) -> None:
 
 
 def test_callers_spans_and_prometheus_tell_the_same_median_wait(loaded: Ground) -> None:
-    callers = loaded.seen.first_text_s
-    spans = span_waits(loaded)
-    by_spans = statistics.median(spans)
+    waits = span_waits(loaded)
+    assert len(waits) == pytest.approx(len(loaded.seen.first_text_s), rel=0.02)
     counted = loaded.prometheus.number("sum(twophase_ttft_seconds_count)")
-    median = "histogram_quantile(0.5, sum by (le) (twophase_ttft_seconds_bucket))"
-    assert len(spans) == pytest.approx(len(callers), rel=0.02)
-    assert counted == pytest.approx(len(callers), rel=0.02)
-    assert by_spans == pytest.approx(statistics.median(callers), rel=0.1)
-    assert loaded.prometheus.number(median) == pytest.approx(by_spans, rel=0.1)
+    assert counted == pytest.approx(len(loaded.seen.first_text_s), rel=0.02)
+    by_spans = statistics.median(wait for wait, tokens in waits if 257 <= tokens <= 1024)
+    by_callers = statistics.median(loaded.seen.middling_first_text_s)
+    buckets = f'sum by (le) (twophase_ttft_seconds_bucket{{prompt_bucket="{MIDDLING}"}})'
+    by_prometheus = loaded.prometheus.number(f"histogram_quantile(0.5, {buckets})")
+    assert by_spans == pytest.approx(by_callers, rel=0.1)
+    assert by_prometheus == pytest.approx(by_spans, rel=0.1)
 
 
 def test_exemplars_lead_from_a_panel_to_a_trace_that_was_exported(loaded: Ground) -> None:
@@ -146,11 +148,15 @@ def test_exemplars_lead_from_a_panel_to_a_trace_that_was_exported(loaded: Ground
             assert {exemplar["labels"]["trace_id"] for exemplar in found} <= traces
 
 
-def span_waits(loaded: Ground) -> list[float]:
-    """Times to first token as the spans have them, of requests whose caller saw a first token."""
-    waits = []
+def span_waits(loaded: Ground) -> list[tuple[float, int]]:
+    """Times to first token as the spans have them, of requests whose caller saw a first token, and the
+    tokens of their prompts."""
+    first_s: dict[bytes, float] = {}
+    tokens: dict[bytes, int] = {}
     for span in loaded.collector.spans:
         attributes = {item.key: item.value for item in span.attributes}
         if span.name.startswith("POST") and "twophase.ttft_ms" in attributes:
-            waits.append(attributes["twophase.ttft_ms"].double_value / 1000)
-    return waits
+            first_s[span.trace_id] = attributes["twophase.ttft_ms"].double_value / 1000
+        elif "gen_ai.usage.input_tokens" in attributes:
+            tokens[span.trace_id] = attributes["gen_ai.usage.input_tokens"].int_value
+    return [(wait_s, tokens[trace]) for trace, wait_s in first_s.items()]

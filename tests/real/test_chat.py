@@ -108,12 +108,16 @@ def test_a_stop_string_never_shows_not_even_in_part(web: httpx.Client) -> None:
 
 def test_characters_that_span_tokens_arrive_whole(web: httpx.Client, served: Served) -> None:
     emoji = {"role": "user", "content": "Repeat exactly this text and nothing else: 🦊 ďábel 河 🎉🎉"}
-    for tokens in range(1, 24):
+
+    def cut_after(tokens: int) -> None:
         fields = {"messages": [emoji], "max_tokens": tokens, "ignore_eos": True}
         events = read(ask(web, stream=True, **fields))
         pieces = [chunk["choices"][0]["delta"].get("content", "") for chunk in events.chunks]
         assert not any("\N{REPLACEMENT CHARACTER}" in piece for piece in pieces)
         assert events.text() == ask(web, **fields).json()["choices"][0]["message"]["content"]
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(cut_after, range(1, 24)))
 
 
 def test_one_seed_gives_one_text_and_n_gives_different_ones(web: httpx.Client) -> None:
