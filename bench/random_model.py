@@ -11,6 +11,7 @@ from service.engine.embedded import prepare
 VOCABULARY = 49_152  # as many as the tokenizer has
 HIDDEN = 64
 HEADS = 1  # of 64: the CPU attention kernels know no smaller head than 32
+THINKING = {"<think>": 3, "</think>": 4}  # control tokens of the tokenizer that nothing else uses
 TOKENIZER_FILES = (
     "tokenizer.json",
     "tokenizer_config.json",
@@ -56,3 +57,14 @@ def make(folder: Path, cache: Path, context_window: int = 8192, vocabulary: int 
         if (tokenizer / name).is_file():
             shutil.copy(tokenizer / name, folder / name)
     return folder
+
+
+def name_marks(folder: Path) -> None:
+    """Give two control tokens of the model's tokenizer the names that mark thinking."""
+    added = json.loads((folder / "tokenizer.json").read_text())["added_tokens"]
+    names = {token["id"]: token["content"] for token in added}
+    for file in (folder / "tokenizer.json", folder / "tokenizer_config.json"):
+        text = file.read_text()
+        for mark, token_id in THINKING.items():
+            text = text.replace(json.dumps(names[token_id]), json.dumps(mark))
+        file.write_text(text)

@@ -14,6 +14,8 @@ import pytest
 import pytest_asyncio
 
 from service.engine.grammar import Limits, Unfit, Workshop
+from service.engine.protocol import Constraint
+from service.engine.vllm.grammars import Grammars
 from service.errors import EngineUnavailable, Overloaded
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -193,3 +195,26 @@ async def test_who_waits_too_long_for_a_place_is_told_to_come_again(embedded_mod
         assert any(isinstance(one, Overloaded) for one in found)
     finally:
         await busy.aclose()
+
+
+async def test_many_who_bring_the_same_new_pattern_at_once_share_one_trial(embedded_model: Path) -> None:
+    before = psutil.Process().children()
+    patient = Workshop(lambda: tokens(embedded_model), Limits(cpu_s=20))
+    await patient.open()
+    [program] = set(psutil.Process().children()) - set(before)
+    grammars = Grammars(patient)
+    try:
+        new = Constraint("regex", LONG % 1003, "structured_outputs.regex")
+        waiting = [asyncio.ensure_future(grammars.check(new)) for _ in range(40)]
+        await children(program, 1)
+        assert waiting.pop(0).cancel(), "who came first and leaves takes nothing along"
+        await asyncio.gather(*waiting)
+        worse = Constraint("regex", LONG % 4003, "structured_outputs.regex")
+        waiting = [asyncio.ensure_future(grammars.check(worse)) for _ in range(2)]
+        await children(program, 1)
+        for one in waiting:
+            one.cancel()
+        await children(program, 0)
+        await asyncio.gather(*waiting, return_exceptions=True)
+    finally:
+        await patient.aclose()

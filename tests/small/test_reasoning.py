@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,14 +9,13 @@ from typing import Any
 import httpx
 import pytest
 
-from bench.random_model import make
+from bench.random_model import make, name_marks
 from tests.conftest import body
 from tests.real.conftest import serving
 from tests.sse import read
 
 pytestmark = pytest.mark.engine
 
-MARKS = {"<think>": 3, "</think>": 4}
 WORDS = list(range(300, 330))
 
 
@@ -25,7 +23,7 @@ WORDS = list(range(300, 330))
 def thinker(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     """A client of a service whose model has marks for its thinking."""
     model = make(tmp_path_factory.mktemp("models") / "thinker", cache, context_window=1024)
-    _rename(model)
+    name_marks(model)
     with (
         serving(
             "--model",
@@ -46,17 +44,6 @@ def _opening(model: Path) -> Path:
     opened = "{% if add_generation_prompt %}{{ '<think>' }}{% endif %}"
     path.write_text((model / "chat_template.jinja").read_text() + opened)
     return path
-
-
-def _rename(model: Path) -> None:
-    """Give two control tokens of the tokenizer the names of the marks."""
-    added = json.loads((model / "tokenizer.json").read_text())["added_tokens"]
-    names = {token["id"]: token["content"] for token in added}
-    for file in (model / "tokenizer.json", model / "tokenizer_config.json"):
-        text = file.read_text()
-        for mark, token_id in MARKS.items():
-            text = text.replace(json.dumps(names[token_id]), json.dumps(mark))
-        file.write_text(text)
 
 
 def ask(client: httpx.Client, **fields: Any) -> httpx.Response:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 from collections import OrderedDict
+from dataclasses import dataclass
 from typing import Any
 
 from vllm.sampling_params import StructuredOutputsParams
@@ -37,6 +38,7 @@ DROPPED = (
 )  # by xgrammar, without a word
 NAMING = ("properties", "patternProperties", "$defs", "definitions")  # their keys are names of the caller's
 DATA = ("enum", "const", "default", "examples")
+Key = tuple[str, str]
 AROUND = re.compile(r"\(\?(=|!|<=|<!)")
 
 
@@ -48,12 +50,21 @@ def structured_outputs(constraint: Constraint) -> StructuredOutputsParams:
     return params
 
 
+@dataclass(slots=True)
+class _Trial:
+    """One under way, and how many wait for what it finds."""
+
+    task: asyncio.Task[str | None]
+    waiting: int = 0
+
+
 class Grammars:
     """Knows which constraints can be used."""
 
     def __init__(self, workshop: Workshop) -> None:
         self._workshop = workshop
-        self._faults: OrderedDict[tuple[str, str], str | None] = OrderedDict()
+        self._faults: OrderedDict[Key, str | None] = OrderedDict()
+        self._trials: dict[Key, _Trial] = {}
 
     async def check(self, constraint: Constraint) -> None:
         """Returns when the engine can be given the constraint; at once when it is known.
@@ -65,11 +76,25 @@ class Grammars:
         if key in self._faults:
             self._faults.move_to_end(key)
         else:
-            self._faults[key] = await self._fault(constraint)
+            self._faults[key] = await self._tried(key, constraint)
             if len(self._faults) > REMEMBERED:
                 self._faults.popitem(last=False)
         if (fault := self._faults[key]) is not None:
             raise InvalidValue(f"{constraint.field} cannot be used: {fault}.", param=constraint.field)
+
+    async def _tried(self, key: Key, constraint: Constraint) -> str | None:
+        """Many who bring the same new constraint at once wait for one trial; the last to leave ends it."""
+        trial = self._trials.get(key)
+        if trial is None:
+            trial = self._trials[key] = _Trial(asyncio.create_task(self._fault(constraint)))
+        trial.waiting += 1
+        try:
+            return await asyncio.shield(trial.task)
+        finally:
+            trial.waiting -= 1
+            if not trial.waiting:
+                del self._trials[key]
+                trial.task.cancel()
 
     async def _fault(self, constraint: Constraint) -> str | None:
         if len(constraint.spec) > LONGEST:
