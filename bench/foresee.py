@@ -23,6 +23,7 @@ import httpx
 from rich.progress import track
 
 from bench.child import BenchError
+from bench.client import KEY
 from bench.compare import TOY, model_folder
 from bench.contestants import SERVED_NAME, Twophase
 from bench.machine import Bystanders, describe, load_average
@@ -54,7 +55,7 @@ class Asker:
     """One caller with a conversation."""
 
     def __init__(self, url: str) -> None:
-        self._web = httpx.Client(base_url=url, timeout=120)
+        self._web = httpx.Client(base_url=url, timeout=120, headers={"authorization": f"Bearer {KEY}"})
         self._chance = random.Random(0)
         self._talk: Messages = []
 
