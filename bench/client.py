@@ -11,7 +11,7 @@ import gc
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -132,25 +132,19 @@ async def _work(connection: Connection, waiting: Iterator[bytes]) -> list[tuple[
     return answers
 
 
-def request(port: int, model: str, text: str, tokens: int) -> bytes:
-    """One HTTP request for a stream of exactly `tokens` tokens."""
-    return post(
-        port,
-        {
-            "model": model,
-            "messages": [{"role": "user", "content": text}],
-            "max_tokens": tokens,
-            "ignore_eos": True,
-            "temperature": 1,
-            "stream": True,
-            "stream_options": {"include_usage": True},
-        },
-    )
-
-
-def post(port: int, fields: Mapping[str, Any]) -> bytes:
-    """One HTTP request to the chat route, with these fields in its body."""
-    body = json.dumps(fields).encode()
+def request(port: int, model: str, text: str, tokens: int, **fields: Any) -> bytes:
+    """One HTTP request for a stream of `tokens` tokens, exactly unless other `fields` of its body say so."""
+    asked = {
+        "model": model,
+        "messages": [{"role": "user", "content": text}],
+        "max_tokens": tokens,
+        "ignore_eos": True,
+        "temperature": 1,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        **fields,
+    }
+    body = json.dumps(asked).encode()
     head = (
         "POST /v1/chat/completions HTTP/1.1\r\n"
         f"host: 127.0.0.1:{port}\r\n"

@@ -22,7 +22,7 @@ import uvloop
 from rich.progress import track
 
 from bench.child import BenchError
-from bench.client import SETTLE_S, Connection, post
+from bench.client import SETTLE_S, Connection, request
 from bench.compare import TOY, model_folder
 from bench.contestants import SERVED_NAME, Twophase
 from bench.machine import Bystanders, describe
@@ -78,12 +78,13 @@ class Way:
     sign: bytes
 
 
-PLAIN = Way("plain text", Plain, {"ignore_eos": True}, b'"content":"')
+FORCED = {"tools": [NOTE], "tool_choice": "required"}
+PLAIN = Way("plain text", Plain, {}, b'"content":"')
 WAYS = (
     PLAIN,
-    Way("reasoning", Thinking, {"ignore_eos": True}, b'"reasoning":"'),
-    Way("text that might call", Calling, {"ignore_eos": True, "tools": [NOTE]}, b'"content":"'),
-    Way("a forced call", Calling, {"tools": [NOTE], "tool_choice": "required"}, b'"arguments":"'),
+    Way("reasoning", Thinking, {}, b'"reasoning":"'),
+    Way("text that might call", Calling, {"tools": [NOTE]}, b'"content":"'),
+    Way("a forced call", Calling, {**FORCED, "ignore_eos": False}, b'"arguments":"'),
 )
 
 
@@ -97,23 +98,13 @@ async def us_per_token(service: Twophase, way: Way, shape: Shape, turn: int) -> 
     opened = [
         (await loop.create_connection(Connection, "127.0.0.1", service.port))[1] for _ in range(shape.streams)
     ]
-    bodies = [
-        {
-            "model": SERVED_NAME,
-            "messages": [{"role": "user", "content": prompt(shape, turn, index)}],
-            "max_tokens": shape.tokens,
-            "temperature": 1,
-            "stream": True,
-            "stream_options": {"include_usage": True},
-            **way.fields,
-        }
+    requests = [
+        request(service.port, SERVED_NAME, prompt(shape, turn, index), shape.tokens, **way.fields)
         for index in range(shape.streams)
     ]
     meter = Meter(service.front_end_pid)
     try:
-        await asyncio.gather(
-            *(one.ask(post(service.port, body)) for one, body in zip(opened, bodies, strict=True))
-        )
+        await asyncio.gather(*(one.ask(asked) for one, asked in zip(opened, requests, strict=True)))
         await asyncio.sleep(SETTLE_S)
         used = meter.stop()
     finally:
@@ -141,7 +132,7 @@ def measure(rounds: int, streams: int, tokens: int) -> None:
         name_marks(Path(model))
         template = Path(model) / "chat_template.jinja"
         template.write_text(SHOW_TOOLS + template.read_text())
-        served = {kind: kind(model, folder) for kind in {way.of: 0 for way in WAYS}}
+        served = {kind: kind(model, folder) for kind in dict.fromkeys(way.of for way in WAYS)}
         for service in served.values():
             stack.callback(service.end)
             stack.callback(service.child.ask_to_end)

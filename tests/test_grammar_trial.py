@@ -197,9 +197,19 @@ async def test_who_waits_too_long_for_a_place_is_told_to_come_again(embedded_mod
         await busy.aclose()
 
 
+class Counted(Workshop):
+    """Counts what it is asked to try."""
+
+    tried = 0
+
+    async def fits(self, kind: str, spec: str) -> None:
+        self.tried += 1
+        await super().fits(kind, spec)
+
+
 async def test_many_who_bring_the_same_new_pattern_at_once_share_one_trial(embedded_model: Path) -> None:
     before = psutil.Process().children()
-    patient = Workshop(lambda: tokens(embedded_model), Limits(cpu_s=20))
+    patient = Counted(lambda: tokens(embedded_model), Limits(cpu_s=20))
     await patient.open()
     [program] = set(psutil.Process().children()) - set(before)
     grammars = Grammars(patient)
@@ -209,6 +219,7 @@ async def test_many_who_bring_the_same_new_pattern_at_once_share_one_trial(embed
         await children(program, 1)
         assert waiting.pop(0).cancel(), "who came first and leaves takes nothing along"
         await asyncio.gather(*waiting)
+        assert patient.tried == 1
         worse = Constraint("regex", LONG % 4003, "structured_outputs.regex")
         waiting = [asyncio.ensure_future(grammars.check(worse)) for _ in range(2)]
         await children(program, 1)
