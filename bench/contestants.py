@@ -21,6 +21,7 @@ from bench.child import ROOT, BenchError, Child, free_port
 from bench.client import KEY, Job
 from bench.outcome import Outcome
 from bench.shapes import Shape
+from service.engine.embedded import cpu_dtype
 
 SERVED_NAME = "bench"
 START_S = 240
@@ -28,7 +29,7 @@ TURN_S = 300
 
 ENGINE_ARGS: Mapping[str, Any] = {
     "enforce_eager": True,
-    "dtype": "bfloat16",  # for all: the service has a wish of its own for the embedded model
+    "dtype": cpu_dtype(),  # for all: what the service takes for the embedded model
     "enable_prefix_caching": True,
     "kv_cache_memory_bytes": 2**30,
     "max_num_seqs": 256,  # vLLM's own 128 for a CPU would turn 256 streams into a test of its queue

@@ -27,12 +27,13 @@ from bench.machine import describe, load_average
 from bench.report import table
 from bench.stats import quantile
 from bench.written import write_section
+from service.engine.embedded import cpu_dtype
 
 FIRST_WITHIN_S, WHOLE_WITHIN_S = 2.0, 10.0
 TOKENS = 32
 PATIENCE_S = 60.0
 RUNNING = {
-    "dtype": "bfloat16",  # for all: the service has a wish of its own for the embedded model
+    "dtype": cpu_dtype(),  # for all: what the service takes for the embedded model
     "enforce_eager": True,
     "enable_prefix_caching": True,
     "kv_cache_memory_bytes": 2**30,

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
-from itertools import pairwise
+from collections.abc import Sequence
+from itertools import cycle, pairwise
 from pathlib import Path
 from typing import Any
 
+import hypothesis.strategies as st
 import pytest
+from hypothesis import given
+from vllm.parser.abstract_parser import DelegatingParser
 
 from service.engine.protocol import CallPlan, Delta, EngineStartError, Finish
 from service.engine.vllm.tool_parser import TOGETHER_TOKENS, ToolParser, parser_for
@@ -36,10 +40,20 @@ def hermes(tokenizer: Any) -> ToolParser:
     return ToolParser("hermes", tokenizer)
 
 
-def heard(plan: CallPlan, said: str, width: int, finish: Finish = "stop") -> dict[str, Any]:
+CALLS = {
+    "hermes": SAID,
+    "qwen3_coder": "So: <tool_call>\n<function=rain>\n<parameter=at>\nOslo <b>\n</parameter>\n</function>\n"
+    "</tool_call>",
+}
+
+
+def heard(plan: CallPlan, said: str, widths: int | Sequence[int], finish: Finish = "stop") -> dict[str, Any]:
     """The message that comes of a text which arrives so many characters at a time, and why it ended."""
     whole = Whole()
-    pieces = [said[at : at + width] for at in range(0, len(said), width)]
+    pieces, next_widths = [], cycle([widths] if isinstance(widths, int) else widths)
+    while said:
+        pieces.append(said[: (width := next(next_widths))])
+        said = said[width:]
     for at, piece in enumerate(pieces):
         delta = Delta(0, piece, [at + 100], finish if at == len(pieces) - 1 else None)
         plan.readers[0].read(delta)
@@ -56,6 +70,48 @@ def test_text_and_calls_come_apart_however_they_arrive(hermes: ToolParser, strea
     assert given == [{"at": "Oslo <b>"}, {"at": "Rome"}]
     assert len({call["id"] for call in made["tool_calls"]}) == 2
     assert made["finish"] == "tool_calls"
+
+
+def test_text_in_which_no_call_can_begin_goes_past_the_parser_and_is_shown_to_it_later(
+    hermes: ToolParser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[str] = []
+    parse = DelegatingParser.parse_delta
+
+    def watched(parser: Any, text: str, *rest: Any, **more: Any) -> Any:
+        shown.append(text)
+        return parse(parser, text, *rest, **more)
+
+    monkeypatch.setattr(DelegatingParser, "parse_delta", watched)
+    said = "It may rain. " * 20 + SAID
+    made = heard(hermes.plan(TOOLS, 1, parallel=True, stream=True), said, 5)
+    assert "".join(shown) == said, "the parser has seen everything"
+    assert len(shown) < len(said) / 5 - 40, "and most of the text in one piece"
+    assert made["content"].strip() == ("It may rain. " * 20 + "Let me see.").strip()
+    assert len(made["tool_calls"]) == 2
+
+
+@pytest.mark.parametrize("name", ["hermes", "qwen3_coder"])
+@given(
+    texts=st.lists(
+        st.sampled_from(["Rain. ", "a < b", "{x: [1]}", "<b>", "</", "tool", "<tool_", "|", "\n"])
+    ),
+    widths=st.lists(st.integers(1, 9), min_size=1),
+)
+def test_what_goes_past_the_parser_changes_nothing(
+    tokenizer: Any, name: str, texts: list[str], widths: list[int]
+) -> None:
+    parser = ToolParser(name, tokenizer)
+    said = "".join(texts) + CALLS[name] * (len(texts) % 2) or "So."
+    asked = ToolParser(name, tokenizer)
+    asked._added = None
+    one, other = (
+        heard(of.plan(TOOLS, 1, parallel=True, stream=True), said, widths) for of in (parser, asked)
+    )
+    for message in (one, other):
+        for call in message.get("tool_calls", ()):
+            del call["id"]
+    assert one == other
 
 
 def test_arguments_are_streamed_a_few_tokens_at_a_time(hermes: ToolParser) -> None:

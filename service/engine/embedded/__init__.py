@@ -8,9 +8,11 @@
     convert.py     the GGUF file becomes a model folder, in a process of its own (dequantize.py)
     folder.py      the manifest that tells a whole model folder from a half-made one
     prepare.py     the steps in order, under a lock
+    dtype.py       the type of number it is computed in, by what this CPU can
     child.py       runs a program and says that it is still at work
 """
 
+from service.engine.embedded.dtype import cpu_dtype
 from service.engine.embedded.prepare import DEFAULT_CACHE, NAME, SMOLLM2, PreparedModel, prepare
 from service.engine.embedded.source import ModelUnavailable, Progress, Source
 
@@ -22,5 +24,6 @@ __all__ = [
     "PreparedModel",
     "Progress",
     "Source",
+    "cpu_dtype",
     "prepare",
 ]

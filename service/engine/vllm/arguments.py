@@ -8,14 +8,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 from vllm.config import StructuredOutputsConfig
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.platforms import current_platform
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.version import __version__ as vllm_version
 
-from service.engine.embedded import NAME
+from service.engine.embedded import NAME, cpu_dtype
 from service.engine.memory import folder_weights_bytes, free_bytes, kv_cache_bytes
 from service.engine.protocol import EngineFacts, EngineStartError
 from service.engine.vllm.adapters import lora_args, most_adapters
@@ -45,10 +44,8 @@ def engine_args(
     if current_platform.is_cpu():
         chosen["max_num_seqs"] = 16  # more at once is hardly more in all, and each answer takes longer
         chosen["enforce_eager"] = True  # compiling takes minutes and gains 10 to 15 % on a CPU
-        if Path(model).name == NAME and torch.cpu._is_amx_tile_supported():
-            # With AMX, vLLM 0.32 attends in bfloat16 by a way of its own, and on one kind of machine that
-            # came out as nonsense, from vLLM alone too. Float16 goes other CPUs' way, and this model fits it.
-            chosen["dtype"] = "float16"
+        if Path(model).name == NAME:
+            chosen["dtype"] = cpu_dtype()
         if "VLLM_CPU_KVCACHE_SPACE" not in os.environ:
             chosen["kv_cache_memory_bytes"] = kv_cache_bytes(free_bytes(), folder_weights_bytes(model))
     if max_model_len is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -31,6 +32,11 @@ MARKS = (
     ("<|python_tag|>", "llama3_json"),
 )
 
+# Whose calls begin with a bracket or with a token of their own. Others begin with words, anywhere.
+BRACKETED = frozenset(
+    {"hermes", "qwen3_json", "qwen3_coder", "qwen3_xml", "mistral", "llama3_json", "llama4_json"}
+)
+BRACKETS = re.compile(r"[<\[{|]")
 
 TOGETHER_TOKENS = 4  # of a call: vLLM's parsers take 15 to 25 us each time, however much they are given
 
@@ -57,6 +63,7 @@ class ToolParser:
             raise EngineStartError(
                 f"TWOPHASE_TOOL_PARSER: {name} cannot read this model's calls: {exc}"
             ) from exc
+        self._added = frozenset(tokenizer.get_added_vocab().values()) if name in BRACKETED else None
 
     def plan(self, tools: Sequence[Mapping[str, Any]], n: int, *, parallel: bool, stream: bool) -> CallPlan:
         """How to read the calls in the answers of one request, and what the model is held to."""
@@ -70,7 +77,10 @@ class ToolParser:
         parsers = [self._parser(self._tokenizer, request.tools) for _ in range(n)]
         request = parsers[0].adjust_request(request)
         readers: list[CallReader] = [
-            (_Streaming if stream else _Whole)(parser, request, parallel=parallel) for parser in parsers
+            _Streaming(parser, request, self._added, parallel=parallel)
+            if stream
+            else _Whole(parser, request, parallel=parallel)
+            for parser in parsers
         ]
         wanted = request.structured_outputs
         tag = None if wanted is None else wanted.structural_tag
@@ -111,26 +121,49 @@ class _Reader(CallReader):
 
 
 class _Streaming(_Reader):
-    """Reads each delta as it comes, and once a call has begun some together: nobody reads arguments along."""
+    """Reads a call some tokens at a time, since nobody reads arguments along, and text as it comes.
 
-    def __init__(self, parser: Any, request: Any, *, parallel: bool) -> None:
+    A parser finds nothing in text where no call can begin. Once such text has come out of it whole, more of
+    the kind goes past it at once, and is shown to it when something comes that it has to judge.
+
+    `added`: the tokens which may be a mark without a bracket in their text; None: marks may be words.
+    """
+
+    def __init__(self, parser: Any, request: Any, added: frozenset[int] | None, *, parallel: bool) -> None:
         super().__init__(parser, request, parallel=parallel)
-        self._text = ""
+        self._added = added
+        self._past = False  # whether text goes past the parser
+        self._texts: list[str] = []  # which the parser has not seen yet
         self._token_ids: list[int] = []
 
     def _read(self, delta: Delta) -> None:
-        self._text += delta.text
-        self._token_ids += delta.token_ids
         ended = delta.finish is not None
-        if self._called and not ended and len(self._token_ids) < TOGETHER_TOKENS:
-            delta.text = ""
+        plain = (
+            self._added is not None
+            and not ended
+            and not BRACKETS.search(delta.text)
+            and self._added.isdisjoint(delta.token_ids)
+        )
+        if self._past and not plain:
+            self._parse(ended=False)
+            self._past = False
+        self._texts.append(delta.text)
+        self._token_ids += delta.token_ids
+        if self._past:
             return
-        delta.text, ids = self._text, self._token_ids
-        self._text, self._token_ids = "", []
-        said = self._parser.parse_delta(delta.text, ids, self._request, (), finished=ended)
-        delta.text = (said.content or "") if said is not None else ""
-        if said is not None and said.tool_calls:
-            delta.calls = self._kept([_call(call) for call in said.tool_calls])
+        text, delta.text = delta.text, ""
+        if self._called and not ended and len(self._token_ids) < TOGETHER_TOKENS:
+            return
+        said = self._parse(ended=ended)
+        if said is not None:
+            delta.text = said.content or ""
+            delta.calls = self._kept([_call(call) for call in said.tool_calls or ()])
+        self._past = plain and not self._called and delta.text == text
+
+    def _parse(self, *, ended: bool) -> Any:
+        text, ids = "".join(self._texts), self._token_ids
+        self._texts, self._token_ids = [], []
+        return self._parser.parse_delta(text, ids, self._request, (), finished=ended)
 
 
 class _Whole(_Reader):
