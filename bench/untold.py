@@ -24,11 +24,11 @@ def _count(record: RequestRecord, delta: Delta) -> None:
         choice.finish = delta.finish
 
 
-def _tell_nobody(observation: Observation, now_s: float) -> None:
+def _tell_nobody(observation: Observation) -> None:
     """In place of spans, metrics and the log's line."""
 
 
 if __name__ == "__main__":
     RequestRecord.saw = _count  # type: ignore[assignment, method-assign]
-    Observation._tell = _tell_nobody  # type: ignore[assignment, method-assign]
+    Observation.tell = _tell_nobody  # type: ignore[assignment, method-assign]
     sys.exit(main(sys.argv[1:]))

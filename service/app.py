@@ -103,7 +103,7 @@ def build(settings: Settings, engine: Engine, renderer: Renderer) -> Parts:
 
     app = _application(lifespan)
     metrics, answering = observer.metrics, Answering(chat, observer, settings)
-    gauges = Gauges(life, engine, renderer, admission, metrics, memory, settings.model_name)
+    gauges = Gauges(life, engine, renderer, admission, observer, memory, settings.model_name)
     for router in (
         chat_routes(chat, answering, settings),
         face_routes(chat, answering, settings),

@@ -1,4 +1,8 @@
-"""What the app holds: it opens a record for each request, and when that is over tells everybody once."""
+"""What the app holds: it opens a record for each request, and when that is over tells everybody once.
+
+Requests that end soon after one another are told of together. Code that has just run is several times
+faster than code that the streams in between have pushed out of the processor's caches.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -24,6 +29,9 @@ from service.telemetry.tree import tree
 
 log = logging.getLogger(__name__)
 
+TOGETHER_S = 0.25  # how long the first of them may wait
+AT_ONCE = 16  # about 2 ms, after which streams have their turn
+
 
 class Observer:
     """Opens observations. One for the whole service."""
@@ -35,6 +43,9 @@ class Observer:
         self.trace_content = trace_content
         self._crowd = Crowd()
         self._sampling: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._over: deque[Observation] = deque()  # and not told of yet
+        self._soon: asyncio.TimerHandle | None = None
 
     def open(
         self,
@@ -60,13 +71,32 @@ class Observer:
         return observation
 
     def start(self) -> None:
-        """Begin to measure the event loop this is called on."""
-        self._sampling = asyncio.get_running_loop().create_task(
-            sample_loop_lag(self.metrics.observe_loop_lag)
-        )
+        """Measure the event loop this is called on; from now on requests are told of together."""
+        self._loop = asyncio.get_running_loop()
+        self._sampling = self._loop.create_task(sample_loop_lag(self.metrics.observe_loop_lag))
+
+    def over(self, observation: Observation) -> None:
+        """Tell of a request that is over, soon."""
+        self._over.append(observation)
+        if self._loop is None:
+            self.tell()
+        elif self._soon is None:
+            self._soon = self._loop.call_later(TOGETHER_S, self._tell_some, self._loop)
+
+    def tell(self) -> None:
+        """Tell of all that are over, now."""
+        while self._over:
+            self._over.popleft().tell()
+
+    def _tell_some(self, loop: asyncio.AbstractEventLoop) -> None:
+        for _ in range(min(AT_ONCE, len(self._over))):
+            self._over.popleft().tell()
+        self._soon = loop.call_later(0, self._tell_some, loop) if self._over else None
 
     async def aclose(self) -> None:
-        """Stop measuring and send the last spans, within a short limit."""
+        """Stop measuring, tell of the last requests and send their spans, within a short limit."""
+        self._loop = None
+        self.tell()
         if self._sampling is not None:
             self._sampling.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -102,11 +132,15 @@ class Observation:
             self.record.error = exc if isinstance(exc, ServiceError) else InternalFault("an unexpected error")
 
     def close(self) -> None:
-        """The request is over: tell metrics, trace and log. Never waits or raises; harmless when repeated."""
+        """The request is over. Never waits or raises; harmless when repeated."""
         if self.record.closed_s is not None:
             return
         self.record.close()
         self._observer.metrics.inflight.discard(self.record)
+        self._observer.over(self)
+
+    def tell(self) -> None:
+        """Tell metrics, trace and log of a request that is over. Never waits or raises."""
         try:
             self._tell(self.record.closed_s or time.monotonic())
         except Exception:  # an answer is never lost to what only watches it

@@ -15,7 +15,7 @@ from service.chat.life import Life, Stage
 from service.engine.protocol import Engine
 from service.prompt.memory import PromptMemory
 from service.prompt.renderer import Renderer
-from service.telemetry.metrics import Metrics
+from service.telemetry.observer import Observer
 
 OK = {"status": "ok"}
 
@@ -28,7 +28,7 @@ class Gauges:
     engine: Engine
     renderer: Renderer
     admission: Admission
-    metrics: Metrics
+    observer: Observer
     memory: PromptMemory
     model_name: str
 
@@ -47,10 +47,12 @@ class Gauges:
         return {"twophase": __version__, "vllm": self.engine.facts.version, "model": self.model_name}
 
     def read(self) -> None:
-        """Bring what is not counted but looked up to the metrics."""
-        states, admission = self.metrics.states, self.admission
+        """Bring to the metrics what they have not been told yet, and what is not counted but looked up."""
+        self.observer.tell()
+        metrics, admission = self.observer.metrics, self.admission
+        states = metrics.states
         if self.life.stage is Stage.OPEN:
-            self.metrics.set_build(**self.versions())
+            metrics.set_build(**self.versions())
             states.show(kv_capacity_tokens=self.engine.facts.kv_capacity_tokens)
         states.show(
             ready=self.life.stage is Stage.OPEN,
@@ -87,7 +89,7 @@ def probes(gauges: Gauges) -> APIRouter:
     async def metrics_page(request: Request) -> Response:
         gauges.read()
         accept = request.headers.get("accept", "")
-        body, media_type = await asyncio.to_thread(gauges.metrics.render, accept)  # 5 to 20 ms
+        body, media_type = await asyncio.to_thread(gauges.observer.metrics.render, accept)  # 5 to 20 ms
         return Response(body, headers={"content-type": media_type})
 
     @router.get("/version", summary="Versions of the service, the engine and the model")

@@ -12,7 +12,7 @@ from service.engine.protocol import Delta, EngineClock
 from service.errors import Overloaded
 from service.telemetry.looplag import sample_loop_lag
 from service.telemetry.metrics import Metrics
-from service.telemetry.observer import Observation, Observer
+from service.telemetry.observer import AT_ONCE, Observation, Observer
 from service.telemetry.traces import Traces
 from tests.telemetry.records import budget
 from tests.telemetry.test_traces import CALLER, SAMPLED, Recorder
@@ -139,6 +139,36 @@ def test_phases_can_be_had_while_the_request_runs() -> None:
     seen.record.last_byte_s = None
     found = seen.phases()
     assert found.decode_steps == 1 and found.bound_by is not None
+
+
+async def test_requests_that_end_together_are_told_of_together_and_streams_come_between() -> None:
+    house = House()
+    house.observer.start()
+    for _ in range(3 * AT_ONCE):
+        seen = house.open()
+        answer(seen)
+        seen.close()
+    assert house.value("twophase_requests_total", outcome="ok") == 0
+    told: list[float] = []
+    async with asyncio.timeout(60):
+        while not told or told[-1] < 3 * AT_ONCE:
+            told.append(house.value("twophase_requests_total", outcome="ok") or 0)
+            await asyncio.sleep(0)
+    assert {AT_ONCE, 2 * AT_ONCE} < set(told)
+    await house.observer.aclose()
+
+
+async def test_nobody_who_asks_has_to_wait_for_the_others() -> None:
+    house = House()
+    house.observer.start()
+    for ask in (house.observer.tell, house.observer.aclose):
+        seen = house.open()
+        answer(seen)
+        before = house.value("twophase_requests_total", outcome="ok") or 0
+        seen.close()
+        if (waiting := ask()) is not None:
+            await waiting
+        assert house.value("twophase_requests_total", outcome="ok") == before + 1
 
 
 async def test_the_loops_lag_is_seen() -> None:
