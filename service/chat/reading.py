@@ -49,27 +49,26 @@ class Reading:
 
     def _thought(self, delta: Delta, thinking: Thinking, tokens: Sequence[Spelled]) -> Sequence[Spelled]:
         """Sort text into thinking and answer; gives the tokens of the answer."""
-        thoughts: list[str] = []
-        answers: list[str] = []
+        thoughts = answers = ""
         start = 0  # of the answer among the tokens
         for token in tokens:
             if thinking.ended:
                 if token.token_id in self._unseen:
                     token.spelled = b""
                 else:
-                    answers.append(token.text)
+                    answers += token.text
                 continue
             thought, answer = thinking.read(token.text, token.token_id)
-            thoughts.append(thought)
-            answers.append(answer)
+            thoughts += thought
+            answers += answer
             if thought or (not answer and thinking.thinks) or thinking.ended and not answer:
                 start += 1
                 delta.reasoning_tokens += 1
         if delta.finish is not None:
             thought, answer = thinking.finish()
-            thoughts.append(thought)
-            answers.append(answer)
-        delta.reasoning, delta.text = "".join(thoughts), "".join(answers)
+            thoughts += thought
+            answers += answer
+        delta.reasoning, delta.text = thoughts, answers
         delta.token_ids = [token.token_id for token in tokens[start:]]
         delta.reasoning_logprobs = _told(tokens[:start])
         return tokens[start:]
