@@ -40,6 +40,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--rounds", type=_positive, help="how often everything is measured (5)")
     add("--streams", type=_counts, help="streams at a time, like 8,64,256; 0 for none (by model)")
     add("--words", type=_counts, help="words of the cold prompts, like 100,1000,4000; 0 for none (by model)")
+    add("--known", type=_counts, help="words that a conversation began with; 0 for none (by model)")
     add("--tokens", type=_positive, help="tokens in each stream (128, or 64 for a model that is no toy)")
     add("--only", type=_names, default=USUAL, help=f"some of {','.join(CONTESTANTS)}")
     add("--model", default="one-layer", help="one-layer (made here), smollm2, a folder or a Hugging Face id")
@@ -48,7 +49,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--calm", type=float, default=10, metavar="PERCENT", help=CALM_HELP)
     add("--patience", type=float, default=60, metavar="SECONDS", help=PATIENCE_HELP)
     add("--json", type=Path, metavar="FILE", help="write every sample to FILE")
-    add("--write", action="store_true", help="write the results into bench/RESULTS.md")
+    add("--write", action="store_true", help="write the results into bench/RESULTS.md, with a picture")
     return parser
 
 
@@ -60,13 +61,16 @@ def _options(given: argparse.Namespace) -> Options:
     toy = given.model == "one-layer"
     streams = given.streams or ([8, 64, 256] if toy else [1, 8, 32])
     words = given.words or ([100, 1000, 4000] if toy else [0])
+    known = given.known or ([4000] if toy and given.words is None else [0])
     if given.quick:
         streams, words = given.streams or [64], given.words or [1000]
+        known = given.known or [0]
     return Options(
         model=given.model,
         contestants=given.only,
         streams=[count for count in streams if count],
         words=[count for count in words if count],
+        known=[count for count in known if count],
         tokens=given.tokens or (128 if toy else 64),
         rounds=given.rounds or (2 if given.quick else 5),
         minutes=given.minutes,

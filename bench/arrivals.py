@@ -17,7 +17,7 @@ from time import perf_counter
 import uvloop
 
 from bench.client import come_first, request
-from bench.shapes import Shape, prompt
+from bench.shapes import Shape, messages
 from bench.stream import FIRST_TEXT, BadStream, check, ended
 
 PROMPT_WORDS = 16
@@ -94,7 +94,7 @@ class Caller(asyncio.Protocol):
 async def call(crowd: Crowd, meant: float, index: int) -> Call:
     """Send one request at its time, and read until it is over or patience ends."""
     shape = Shape("crowd", 1, 1, PROMPT_WORDS, crowd.tokens)
-    data = request(crowd.port, crowd.model, prompt(shape, crowd.seed, index), crowd.tokens)
+    data = request(crowd.port, crowd.model, messages(shape, crowd.seed, index), crowd.tokens)
     await asyncio.sleep(max(0.0, meant - perf_counter()))
     late_s = perf_counter() - meant
     loop = asyncio.get_running_loop()

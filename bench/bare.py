@@ -21,7 +21,7 @@ import uvloop
 from bench.client import SETTLE_S, Job
 from bench.meter import Meter
 from bench.outcome import Outcome, Timing, outcome
-from bench.shapes import prompt
+from bench.shapes import messages
 from bench.stream import BadStream
 
 READY = "ready"
@@ -48,17 +48,16 @@ class Bare:
             BadStream: an answer is incomplete or of another length.
         """
         shape = job.shape
-        inputs = [self._input(prompt(shape, job.turn, index)) for index in range(shape.requests)]
+        inputs = [self._input(messages(shape, job.turn, index)) for index in range(shape.requests)]
         waiting = iter(enumerate(inputs))
         meter = Meter(os.getpid())
         done = await asyncio.gather(*(self._work(job, waiting) for _ in range(shape.streams)))
         await asyncio.sleep(SETTLE_S)
         return outcome([timing for timings in done for timing in timings], shape.tokens, meter.stop())
 
-    def _input(self, text: str) -> Any:
+    def _input(self, messages: list[dict[str, str]]) -> Any:
         from vllm.inputs.engine import tokens_input
 
-        messages = [{"role": "user", "content": text}]
         rendered = self._tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
         return tokens_input(self._tokenizer.encode(rendered, add_special_tokens=False))
 

@@ -11,7 +11,7 @@ import gc
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,7 +22,7 @@ import uvloop
 
 from bench.meter import Meter
 from bench.outcome import Outcome, Timing, outcome
-from bench.shapes import Shape, prompt
+from bench.shapes import Shape, messages
 from bench.stream import FIRST_TEXT, BadStream, check, ended
 
 SETTLE_S = 0.3  # after the last byte a server still has things to put away, and they are its cost as well
@@ -103,7 +103,7 @@ async def run(job: Job) -> Outcome:
     """
     loop = asyncio.get_running_loop()
     requests = [
-        request(job.port, job.model, prompt(job.shape, job.turn, index), job.shape.tokens)
+        request(job.port, job.model, messages(job.shape, job.turn, index), job.shape.tokens)
         for index in range(job.shape.requests)
     ]
     opened = [
@@ -132,11 +132,13 @@ async def _work(connection: Connection, waiting: Iterator[bytes]) -> list[tuple[
     return answers
 
 
-def request(port: int, model: str, text: str, tokens: int, **fields: Any) -> bytes:
+def request(
+    port: int, model: str, messages: Sequence[Mapping[str, str]], tokens: int, **fields: Any
+) -> bytes:
     """One HTTP request for a stream of `tokens` tokens, exactly unless other `fields` of its body say so."""
     asked = {
         "model": model,
-        "messages": [{"role": "user", "content": text}],
+        "messages": messages,
         "max_tokens": tokens,
         "ignore_eos": True,
         "temperature": 1,

@@ -21,10 +21,11 @@ from bench import random_model, report
 from bench.child import BenchError
 from bench.contestants import CONTESTANTS, Contestant
 from bench.machine import describe
+from bench.picture import draw
 from bench.progress import Shown
 from bench.race import Race, Rules
 from bench.sample import Results
-from bench.shapes import Shape, prompts, streams
+from bench.shapes import Shape, further_turns, prompts, streams
 from bench.targets import FIRST, LATER, TELEMETRY, WHOLE, Target
 from bench.written import write_section
 from service.engine.embedded import prepare
@@ -41,6 +42,7 @@ class Options:
     contestants: Sequence[str]
     streams: Sequence[int]
     words: Sequence[int]
+    known: Sequence[int]
     tokens: int
     rounds: int
     minutes: float
@@ -54,7 +56,8 @@ class Options:
         """The loads, smallest first."""
         repeat = self.model == TOY
         loads = [streams(count, self.tokens, repeat=repeat) for count in sorted(self.streams)]
-        return loads + [prompts(words) for words in sorted(self.words)]
+        loads += [prompts(words) for words in sorted(self.words)]
+        return loads + [further_turns(words) for words in sorted(self.known)]
 
     @property
     def turns(self) -> int:
@@ -83,7 +86,8 @@ def compare(options: Options) -> None:
     if options.json:
         options.json.write_text(json.dumps(_as_data(options, results), indent=1))
     if options.write:
-        write_section(options.model, text)
+        picture = draw(results, LABELS, options.model)
+        write_section(options.model, f"![CPU time of the front ends]({picture.name})\n\n{text}")
 
 
 def _race(options: Options, folder: Path, deadline: float) -> Results:

@@ -23,6 +23,7 @@ class Column:
 STREAM_COLUMNS = (
     Column("tokens/s", "tokens_per_s", 0),
     Column("front-end CPU per token, µs", "cpu_us_per_token", 1),
+    Column("outside the kernel, µs", "own_us_per_token", 1),
     Column("TTFT p50, ms", "ttft_p50_ms", 0),
     Column("TTFT p99, ms", "ttft_p99_ms", 0),
     Column("front-end memory, MB", "peak_mb", 0),
@@ -122,7 +123,7 @@ def _ratio(results: Results, shape: str, measure: Measure, peer: str) -> str:
 def _wanted(target: Target, labels: Mapping[str, str]) -> str:
     peer = "the best" if target.peer == BEST else labels[target.peer]
     if target.peer_shape:
-        peer = f"its own at {target.peer_shape}"
+        peer = f"{'its own' if target.peer == US else peer} at {target.peer_shape}"
     if target.difference:
         return f"≤ {peer} + {target.limit:g} {_unit(target)}"
     return f"{'≥' if target.at_least else '≤'} {target.limit:g} × {peer}"

@@ -107,6 +107,14 @@ LATER: Sequence[Target] = [
     *(target for count in (8, 64, 256) for target in _per_streams(count)),
     *(_per_prompt(words) for words in (100, 1000, 4000)),
     Target(
+        "front-end CPU per request, a turn after 4000 words",
+        "a turn after 4000 words",
+        REQUEST,
+        "rust",
+        1.0,
+        peer_shape="4000 words",
+    ),
+    Target(
         "front-end CPU per token, 256 streams against 8",
         "256 streams",
         "cpu_us_per_token",

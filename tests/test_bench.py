@@ -18,6 +18,7 @@ import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from matplotlib.figure import Figure
 
 from bench import report
 from bench.__main__ import main
@@ -27,9 +28,10 @@ from bench.client import run as run_client
 from bench.contestants import ENGINE_ARGS, Contestant, flags
 from bench.meter import Used
 from bench.outcome import Outcome, Timing, outcome
+from bench.picture import draw
 from bench.race import Race, Rules, order
 from bench.sample import Results, Sample
-from bench.shapes import Shape, lead_in, prompt, prompts, streams
+from bench.shapes import Shape, further_turns, lead_in, messages, prompt, prompts, streams
 from bench.stats import Spread, excesses, quantile, ratios, spread
 from bench.stream import FIRST_TEXT, BadStream, check, ended
 from bench.targets import FIRST, LATER, Target
@@ -164,6 +166,16 @@ def test_prompts_are_equal_for_every_contestant_and_new_in_every_turn() -> None:
     assert len(set(seen)) == 9
 
 
+def test_a_turn_goes_on_from_what_its_lead_in_has_sent() -> None:
+    shape = further_turns(100)
+    [known] = messages(lead_in(shape), -3, 0)
+    first, second = messages(shape, 3, 0), messages(shape, 3, 1)
+    assert first[0] == known and len(known["content"].split()) == 100
+    assert [message["role"] for message in first] == ["user", "assistant", "user"]
+    assert second[:3] == first and len(second) == 5
+    assert messages(shape, 4, 0)[0] != known, "another turn, another conversation"
+
+
 def test_few_streams_are_asked_more_than_once_and_long_prompts_less_often() -> None:
     assert [streams(count, 128, repeat=True).requests for count in (8, 64)] == [32, 64]
     assert streams(8, 128, repeat=False).requests == 8
@@ -174,7 +186,7 @@ def test_few_streams_are_asked_more_than_once_and_long_prompts_less_often() -> N
 
 def test_an_outcome_is_made_of_the_whole_span_and_of_each_first_text() -> None:
     timings = [Timing(sent=1.0, first=1.5, ended=3.0), Timing(sent=1.1, first=None, ended=2.1)]
-    done = outcome(timings, 8, Used(cpu_s=0.016, peak_mb=500))
+    done = outcome(timings, 8, Used(cpu_s=0.016, own_s=0.01, peak_mb=500))
     assert (done.requests, done.tokens, done.seconds) == (2, 16, 2.0)
     assert done.ttft_s == pytest.approx([0.5, 1.0])
 
@@ -217,7 +229,7 @@ class Scripted(Contestant):
 
     def run(self, shape: Shape, turn: int) -> Outcome:
         self._asked.append((self.name, shape.name, turn))
-        return Outcome(1, 10, 0.5, [0.1], 0.001, 300, 0.0)
+        return Outcome(1, 10, 0.5, [0.1], 0.001, 0.0005, 300, 0.0)
 
 
 class Silent:
@@ -291,7 +303,7 @@ def test_everyone_is_warmed_up_with_everything(race: Race, asked: list[tuple[str
 
 def sample(contestant: str, turn: int, **measures: float) -> Sample:
     plain = Sample(
-        contestant, "64 streams", turn, 3000, 40, 5, 50, 90, 600, others=0.02, client_late=0.01, load=1.5
+        contestant, "64 streams", turn, 3000, 40, 25, 5, 50, 90, 600, others=0.02, client_late=0.01, load=1.5
     )
     return replace(plain, **measures)  # type: ignore[arg-type]
 
@@ -350,6 +362,23 @@ def test_how_calm_the_machine_was_is_told(results: Results) -> None:
     assert "waited for a CPU at most 1 %" in said
     assert "1 disturbed turns were repeated" in said
     assert "time was up" in said
+
+
+def test_a_picture_has_a_panel_for_each_kind_of_load_and_a_line_for_each_contestant(
+    results: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[Figure] = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, path, **how: drawn.append(figure))
+    more = [replace(one, shape="256 streams") for one in results.samples]
+    draw(Results([*results.samples, *more]), LABELS, "one-layer", tmp_path)
+    cold = [replace(one, shape="100 words") for one in results.samples]
+    draw(Results([*results.samples, *cold]), LABELS, "one-layer", tmp_path)
+    assert [len(figure.axes) for figure in drawn] == [1, 2]
+    [streams] = drawn[0].axes
+    legend = streams.get_legend()
+    told = {label.get_text() for label in legend.get_texts()} if legend else set()
+    assert told == {"bare AsyncLLM", "Twophase"}
+    assert [label.get_text() for label in streams.get_xticklabels()] == ["64", "256"]
 
 
 def test_a_section_is_replaced_and_the_others_stay(tmp_path: Path) -> None:
