@@ -74,7 +74,9 @@ def write(record: RequestRecord, phases: Phases, outcome: Outcome, trace_id: str
     """Log a request that is over; a fault of ours as a warning."""
     level = logging.WARNING if outcome in FAULTS else logging.INFO
     if log.isEnabledFor(level):
-        log.log(level, RequestLine(_values(record, phases, outcome, trace_id)))
+        line = RequestLine(_values(record, phases, outcome, trace_id))
+        # Made by hand, since `log.log` looks through the stack for a caller whom no formatter of ours names.
+        log.handle(log.makeRecord(log.name, level, __name__, 0, line, (), None))
 
 
 def _values(
