@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,6 @@ class Used:
     """By one process, between start and stop."""
 
     cpu_s: float
-    own_s: float  # of it outside the kernel, in hundredths of a second
     peak_mb: float
 
 
@@ -27,20 +25,14 @@ class Meter:
         self._folder = Path(f"/proc/{pid}")
         self._clock = cpu_clock(pid)
         (self._folder / "clear_refs").write_text(RESET_PEAK)
-        self._own_since = self._own_s()
         self._since = time.clock_gettime(self._clock)
 
     def stop(self) -> Used:
         """What has been used since."""
         cpu_s = time.clock_gettime(self._clock) - self._since
-        own_s = self._own_s() - self._own_since
         status = (self._folder / "status").read_text()
         peak_kb = next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM"))
-        return Used(cpu_s, own_s, int(peak_kb) / 1000)
-
-    def _own_s(self) -> float:
-        behind_the_name = (self._folder / "stat").read_text().rpartition(")")[2].split()
-        return int(behind_the_name[11]) / os.sysconf("SC_CLK_TCK")
+        return Used(cpu_s, int(peak_kb) / 1000)
 
 
 def cpu_clock(pid: int) -> int:

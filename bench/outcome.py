@@ -26,7 +26,6 @@ class Outcome:
     seconds: float  # from the first request sent to the last byte of the last answer
     ttft_s: list[float]
     cpu_s: float  # of the front end's process alone
-    own_s: float  # of that outside the kernel
     peak_mb: float
     client_waited_s: float  # for a CPU: time by which its clock may be late; 0 where there is no client
 
@@ -39,7 +38,6 @@ def outcome(timings: Sequence[Timing], tokens: int, used: Used, *, client_waited
         seconds=max(timing.ended for timing in timings) - min(timing.sent for timing in timings),
         ttft_s=sorted((timing.first or timing.ended) - timing.sent for timing in timings),
         cpu_s=used.cpu_s,
-        own_s=used.own_s,
         peak_mb=used.peak_mb,
         client_waited_s=client_waited_s,
     )

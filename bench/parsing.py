@@ -3,9 +3,6 @@
 Three services on the same one-layer model: without parsers, with a tool parser, with a reasoning parser. One
 works at a time, in alternating order, and the CPU time of its front end is divided by the tokens of its
 answers. The model calls nothing by its own will, so calls are forced.
-
-About half of that time is the kernel's, which carries each token to its reader, and it varies by more than
-parsing costs. So the part outside the kernel is shown apart.
 """
 
 from __future__ import annotations
@@ -91,16 +88,8 @@ WAYS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """CPU time of the front end for one token, microseconds."""
-
-    whole: float
-    own: float  # outside the kernel
-
-
-async def us_per_token(service: Twophase, way: Way, shape: Shape, turn: int) -> Cost:
-    """What one token of `shape.streams` answers at once costs.
+async def us_per_token(service: Twophase, way: Way, shape: Shape, turn: int) -> float:
+    """The front end's CPU time for one token of `shape.streams` answers at once.
 
     Raises:
         BenchError: an answer is not of the kind that was asked for.
@@ -121,8 +110,7 @@ async def us_per_token(service: Twophase, way: Way, shape: Shape, turn: int) -> 
     finally:
         for one in opened:
             one.close()
-    made = sum(_tokens(way, b"".join(one.parts)) for one in opened)
-    return Cost(used.cpu_s * 1e6 / made, used.own_s * 1e6 / made)
+    return used.cpu_s * 1e6 / sum(_tokens(way, b"".join(one.parts)) for one in opened)
 
 
 def _tokens(way: Way, answer: bytes) -> int:
@@ -151,34 +139,28 @@ def measure(rounds: int, streams: int, tokens: int) -> None:
         for service in served.values():
             service.wait_ready()
         others = Bystanders([service.child for service in served.values()])
-        found: dict[str, list[Cost]] = {way.name: [] for way in WAYS}
+        found: dict[str, list[float]] = {way.name: [] for way in WAYS}
         for turn in track(range(-1, rounds), "rounds"):
             many = streams if turn >= 0 else 1  # at first one, who brings the schema
             shape = Shape("parsing", many, many, STREAM_PROMPT_WORDS, tokens)
             for way in WAYS[:: 1 if turn % 2 else -1]:
-                cost = uvloop.run(us_per_token(served[way.of], way, shape, turn))
+                us = uvloop.run(us_per_token(served[way.of], way, shape, turn))
                 if turn >= 0:
-                    found[way.name].append(cost)
+                    found[way.name].append(us)
         _report(found, streams, tokens, others.share())
 
 
-def _report(found: Mapping[str, Sequence[Cost]], streams: int, tokens: int, others: float) -> None:
+def _report(found: Mapping[str, Sequence[float]], streams: int, tokens: int, others: float) -> None:
     print(f"front-end CPU per token, {streams} streams of at most {tokens} tokens; others {others:.0%}")
     for what, value in describe():
         print(f"  {what}: {value}")
-    plain = found[PLAIN.name]
-    for name, costs in found.items():
-        whole, own = [cost.whole for cost in costs], [cost.own for cost in costs]
-        more = excesses(whole, [cost.whole for cost in plain]).median
-        more_own = excesses(own, [cost.own for cost in plain]).median
-        verdict = f", above plain text {more:+.1f} us, {more_own:+.1f} outside the kernel" if more else ""
-        if more > LIMIT_US:
+    for name, values in found.items():
+        more = excesses(values, found[PLAIN.name])
+        verdict = "" if name == PLAIN.name else f", above plain text {more.median:+.1f} us"
+        if more.median > LIMIT_US:
             verdict += f" ({LIMIT_US:.0f} wanted)"
-        middle = spread(whole)
-        print(
-            f"  {name}: {middle.median:.1f} us ({middle.low:.1f} to {middle.high:.1f}), "
-            f"{spread(own).median:.1f} outside the kernel{verdict}"
-        )
+        middle = spread(values)
+        print(f"  {name}: {middle.median:.1f} us ({middle.low:.1f} to {middle.high:.1f}){verdict}")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -23,7 +23,6 @@ class Column:
 STREAM_COLUMNS = (
     Column("tokens/s", "tokens_per_s", 0),
     Column("front-end CPU per token, µs", "cpu_us_per_token", 1),
-    Column("outside the kernel, µs", "own_us_per_token", 1),
     Column("TTFT p50, ms", "ttft_p50_ms", 0),
     Column("TTFT p99, ms", "ttft_p99_ms", 0),
     Column("front-end memory, MB", "peak_mb", 0),

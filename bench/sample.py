@@ -12,7 +12,6 @@ from bench.stats import quantile
 Measure = Literal[
     "tokens_per_s",
     "cpu_us_per_token",
-    "own_us_per_token",
     "cpu_ms_per_request",
     "ttft_p50_ms",
     "ttft_p99_ms",
@@ -29,7 +28,6 @@ class Sample:
     turn: int
     tokens_per_s: float
     cpu_us_per_token: float  # of the front end's process alone
-    own_us_per_token: float  # of that outside the kernel
     cpu_ms_per_request: float
     ttft_p50_ms: float
     ttft_p99_ms: float
@@ -75,7 +73,6 @@ def sample(contestant: str, shape: str, turn: int, outcome: Outcome, others: flo
         turn,
         tokens_per_s=outcome.tokens / outcome.seconds,
         cpu_us_per_token=outcome.cpu_s / outcome.tokens * 1e6,
-        own_us_per_token=outcome.own_s / outcome.tokens * 1e6,
         cpu_ms_per_request=outcome.cpu_s / outcome.requests * 1e3,
         ttft_p50_ms=quantile(outcome.ttft_s, 0.5) * 1e3,
         ttft_p99_ms=quantile(outcome.ttft_s, 0.99) * 1e3,

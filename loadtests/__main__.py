@@ -45,6 +45,8 @@ examples:
 exit code: 0 when the promises of the SLO file (--slo) were kept, 1 when not, 2 when nothing could be measured
 """
 
+MAX_REQUESTS_HELP = "no more than so many, for each step of a sweep apart (%(default)d)"
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
@@ -84,6 +86,8 @@ def _measure(given: argparse.Namespace, slo: Slo) -> Path:
 @contextlib.contextmanager
 def _target(given: argparse.Namespace, folder: Path) -> Iterator[Target]:
     key = given.key or os.environ.get(KEY_VARIABLE, "")
+    if given.web and given.scenario == "sweep":
+        raise TargetError("a sweep chooses its own next step, so it has no page: leave --web out")
     if given.url:
         if given.scenario == "drain":
             raise TargetError("drain sends a signal to the server, so it is for one that is started here")
@@ -154,7 +158,7 @@ def _parser() -> argparse.ArgumentParser:
     how("--key", help=f"API key; better in {KEY_VARIABLE}, where no list of processes shows it")
     how("--model", help="name of the model in requests (the first one the server lists)")
     how("--minutes", type=_positive, default=10, help="no step begins after this time (%(default)g)")
-    how("--max-requests", type=_count, default=20_000, help="no more than so many (%(default)d)")
+    how("--max-requests", type=_count, default=20_000, help=MAX_REQUESTS_HELP)
     how("--patience", type=_positive, default=60, help="seconds to wait for one answer (%(default)g)")
     how("--processes", type=_count, default=1, help="that make load (%(default)d)")
     how("--web", action="store_true", help="steer the run from Locust's page")

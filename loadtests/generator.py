@@ -41,7 +41,7 @@ class Generator:
         self._sent = 0
         self._users = 0
         self._tasks: list[gevent.Greenlet[..., None]] = []
-        self._replies: dict[Turn, str] = {}
+        self._replies: dict[int, dict[Turn, str]] = {}  # by step
         self._zero: AsyncResult[float] = AsyncResult()  # when it began, on this process's clock
         folder = Path(plan.folder)
         self._samples = (folder / f"samples-{os.getpid()}.jsonl").open("ab", buffering=0)
@@ -133,7 +133,9 @@ class Generator:
 
     def _send(self, step: Step, number: int, intended_s: float, session: FastHttpSession) -> float:
         """Returns how long the server asks to be left alone, in seconds."""
-        ask = self._workloads[step.workload].ask(number, self.plan.seed, self.plan.run, self._replies)
+        # Steps have the same numbers; what is cold has to be new to a server that saw the steps before.
+        run, replies = f"{self.plan.run}/{step.number}", self._replies.setdefault(step.number, {})
+        ask = self._workloads[step.workload].ask(number, self.plan.seed, run, replies)
         zero = self._zero.get() + intended_s
         sample = Sample(step.number, number, ask.kind, time.time() - time.perf_counter() + zero)
         sample.into_s = round(intended_s - step.start_s, 4)
@@ -145,7 +147,7 @@ class Generator:
             self.under_way -= 1
         self._samples.write(sample.to_json())
         if ask.turn is not None and text:
-            self._replies[ask.turn] = text
+            replies[ask.turn] = text
         return sample.retry_after_s or 0.0
 
     def _next_number(self, step: Step) -> int:

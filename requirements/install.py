@@ -174,12 +174,17 @@ def check_machine() -> None:
 
 
 def check_libraries(device: str) -> None:
-    """What the engine links to and no package brings."""
+    """What the engine links to or calls, and no package brings."""
     if device == "cpu":
         try:
             ctypes.CDLL("libnuma.so.1")
         except OSError:
             raise Failed("The library libnuma is needed. On Debian or Ubuntu: apt install libnuma1") from None
+    elif not any(map(shutil.which, ("cc", "gcc", "clang"))):
+        raise Failed(
+            "A C compiler is needed: Triton makes a launcher for each kernel. On Debian or Ubuntu: "
+            "apt install gcc libc6-dev"
+        )
 
 
 def choose_device() -> str:

@@ -62,13 +62,13 @@ class Parts:
     chat: Chat
     tenants: Tenants
     admission: Admission
-    metrics: Metrics
+    observer: Observer
     doorbook: Doorbook
 
     def read_tenants_again(self) -> None:
         """Take the tenants file as it is now, where it can be used."""
         self.tenants.reload()
-        self.metrics.name_tenants(self.tenants.names)
+        self.observer.metrics.name_tenants(self.tenants.names)
 
 
 def build(settings: Settings, engine: Engine, renderer: Renderer) -> Parts:
@@ -116,7 +116,7 @@ def build(settings: Settings, engine: Engine, renderer: Renderer) -> Parts:
     app.openapi_schema = openapi(app, needs_keys=tenants.need_keys)
     doorbook = metrics.doorbook([route.path for route in app.routes if isinstance(route, Route)])
     _surround(app, settings, tenants, doorbook)
-    return Parts(app, engine, renderer, life, chat, tenants, admission, metrics, doorbook)
+    return Parts(app, engine, renderer, life, chat, tenants, admission, observer, doorbook)
 
 
 def _surround(app: FastAPI, settings: Settings, tenants: Tenants, doorbook: Doorbook) -> None:
@@ -225,6 +225,7 @@ def run(settings: Settings, model: str, address: socket.socket, say: Callable[[s
     try:
         uvloop.run(server.serve(sockets=[address]))
     finally:
+        parts.observer.tell()  # a second signal ends without the lifespan's end
         parts.renderer.close()
     if server.failure is not None:
         raise StartError(str(server.failure)) from server.failure

@@ -22,6 +22,7 @@ from pydantic_settings import (
 from service.errors import StartError
 
 PREFIX = "TWOPHASE_"
+UNSHOWN = frozenset({"cache_secret", "quota_store", "engine_args"})  # hold secrets, or may
 ORIGIN = re.compile(r"https?://(?:[a-z0-9.-]+|\[[0-9a-f:]+\])(?::[0-9]{1,5})?")  # as browsers send it
 EMBEDDED_MODEL = "smollm2-135m-instruct"
 RUN_TIME_ADAPTERS = 4  # LoRA adapters that there is room for beside those of the settings
@@ -252,7 +253,8 @@ def _sentence(error: Any) -> str:
         return f"{where} is no setting{nearest(where, Settings.model_fields)}"
     if not where:
         return str(error["msg"].removeprefix("Value error, "))
-    return f"{PREFIX}{where.upper()}: {error['msg']}, got {error['input']!r}"
+    got = "" if error["loc"][0] in UNSHOWN else f", got {error['input']!r}"
+    return f"{PREFIX}{where.upper()}: {error['msg']}{got}"
 
 
 def _is_loopback(host: str) -> bool:

@@ -84,7 +84,7 @@ class ScriptedEngine(Engine):
         if self.start_failure:
             raise self.start_failure
 
-    async def check_constraint(self, constraint: Constraint) -> None:
+    async def check_constraint(self, constraint: Constraint, tenant: str) -> None:
         """Everything passes; what cannot be compiled is for tests on the real engine."""
 
     def plan_calls(

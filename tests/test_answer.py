@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from service.chat.together import Together
 from service.engine.protocol import Delta, Sink
 from service.errors import DeadlineExceeded, EngineUnavailable, ServiceError
-from tests.test_encode import answer
+from tests.test_encode import NoGeneration, answer
 
 
 class Heard(Sink):
@@ -31,6 +32,53 @@ def test_a_failure_is_told_whether_it_comes_before_or_after_somebody_listens(lis
     if not listens_first:
         made.listen(heard)
     assert heard.told == [error]
+
+
+def test_an_end_that_could_not_be_handed_over_ends_in_an_error() -> None:
+    class Broken(Heard):
+        def put(self, delta: Delta) -> None:
+            raise ValueError("this cannot be encoded")
+
+    made, heard, error = answer(), Broken(), EngineUnavailable("passed on by the engine")
+    made.listen(heard)
+    with pytest.raises(ValueError, match="encoded"):
+        made.put(Delta(0, "a", [1], "stop"))
+    made.fail(error)
+    assert heard.told == [error]
+
+
+def test_what_comes_after_the_end_changes_nothing() -> None:
+    made, heard = answer(), Heard()
+    made.listen(heard)
+    made.put(end := Delta(0, "a", [1], "stop"))
+    made.fail(DeadlineExceeded("too late"))
+    assert heard.told == [end] and made.record.error is None
+
+
+def test_several_answers_are_complete_with_their_last_word_for_whoever_listens_late() -> None:
+    class Watching(Heard):
+        def put(self, delta: Delta) -> None:
+            super().put(delta)
+            complete.append(both.complete)
+
+    complete: list[bool] = []
+    first, second = answer(), answer()
+    both = Together(first, streamed=True)
+    both.add(second)
+    for made in (first, second):
+        made.put(Delta(0, "a", [1]))
+        made.put(Delta(0, "b", [2], "stop"))
+    both.listen(Watching())
+    assert complete == [False, False, False, True]
+
+
+def test_a_failure_ends_the_work_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = []
+    monkeypatch.setattr(NoGeneration, "abort", lambda generation: ended.append(generation))
+    made = answer()
+    made.listen(Heard())
+    made.fail(DeadlineExceeded("too late"))
+    assert len(ended) == 1, "also where the reader is behind, and the answer is closed much later"
 
 
 def test_nothing_is_written_after_a_failure() -> None:

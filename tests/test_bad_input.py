@@ -214,6 +214,29 @@ def test_a_number_that_is_not_finite_is_named(client: httpx.Client, field: str, 
     refused(client.post(CHAT, content=raw, headers=JSON), 400, "invalid_value", field)
 
 
+def test_json_in_a_string_may_be_as_deep_as_a_body_and_no_deeper(client: httpx.Client) -> None:
+    for levels, kind in ((300, "json"), (300, "structural_tag"), (1000, "json")):
+        deep = '{"a":' * levels + "1" + "}" * levels
+        answered = client.post(CHAT, json=body(structured_outputs={kind: deep}))
+        refused(answered, 400, "invalid_value", f"structured_outputs.{kind}")
+
+
+@pytest.mark.parametrize(
+    ("route", "fields", "param"),
+    [
+        (CHAT, {"messages": [{"role": "user", "content": "Hi"}] * 10_001}, "messages"),
+        ("/v1/messages", {"max_tokens": 1, "messages": [{}] * 10_001}, "messages"),
+        ("/v1/responses", {"input": [{}] * 10_001}, "input"),
+        ("/v1/completions", {"prompt": ["a"] * 1_001}, "prompt"),
+    ],
+)
+def test_too_many_are_told_before_any_is_looked_at(
+    client: httpx.Client, route: str, fields: dict[str, object], param: str
+) -> None:
+    error = client.post(route, json=fields).json()["error"]
+    assert error["message"].startswith(f"{param} holds ") and "at most" in error["message"]
+
+
 def test_of_repeated_keys_the_last_counts_and_the_order_of_the_others_does_not_matter(
     client: httpx.Client,
 ) -> None:

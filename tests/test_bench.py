@@ -186,7 +186,7 @@ def test_few_streams_are_asked_more_than_once_and_long_prompts_less_often() -> N
 
 def test_an_outcome_is_made_of_the_whole_span_and_of_each_first_text() -> None:
     timings = [Timing(sent=1.0, first=1.5, ended=3.0), Timing(sent=1.1, first=None, ended=2.1)]
-    done = outcome(timings, 8, Used(cpu_s=0.016, own_s=0.01, peak_mb=500))
+    done = outcome(timings, 8, Used(cpu_s=0.016, peak_mb=500))
     assert (done.requests, done.tokens, done.seconds) == (2, 16, 2.0)
     assert done.ttft_s == pytest.approx([0.5, 1.0])
 
@@ -229,7 +229,7 @@ class Scripted(Contestant):
 
     def run(self, shape: Shape, turn: int) -> Outcome:
         self._asked.append((self.name, shape.name, turn))
-        return Outcome(1, 10, 0.5, [0.1], 0.001, 0.0005, 300, 0.0)
+        return Outcome(1, 10, 0.5, [0.1], 0.001, 300, 0.0)
 
 
 class Silent:
@@ -303,7 +303,7 @@ def test_everyone_is_warmed_up_with_everything(race: Race, asked: list[tuple[str
 
 def sample(contestant: str, turn: int, **measures: float) -> Sample:
     plain = Sample(
-        contestant, "64 streams", turn, 3000, 40, 25, 5, 50, 90, 600, others=0.02, client_late=0.01, load=1.5
+        contestant, "64 streams", turn, 3000, 40, 5, 50, 90, 600, others=0.02, client_late=0.01, load=1.5
     )
     return replace(plain, **measures)  # type: ignore[arg-type]
 

@@ -52,7 +52,7 @@ async def workshop(embedded_model: Path) -> AsyncIterator[Workshop]:
     ],
 )
 async def test_what_compiles_fits(workshop: Workshop, kind: str, spec: str) -> None:
-    await workshop.fits(kind, spec)
+    await workshop.fits(kind, spec, "acme")
 
 
 @pytest.mark.parametrize(
@@ -73,12 +73,12 @@ async def test_what_does_not_compile_is_told_without_a_path(
     workshop: Workshop, kind: str, spec: str, said: str
 ) -> None:
     with pytest.raises(Unfit, match=said) as refusal:
-        await workshop.fits(kind, spec)
+        await workshop.fits(kind, spec, "acme")
     assert "/" not in str(refusal.value).replace("#/nowhere", "")
 
 
 async def test_what_explodes_ends_at_its_limit_and_the_loop_goes_on(workshop: Workshop) -> None:
-    trial = asyncio.ensure_future(workshop.fits("regex", LONG % 1000))
+    trial = asyncio.ensure_future(workshop.fits("regex", LONG % 1000, "acme"))
     late = 0.0
     while not trial.done():
         began = time.monotonic()
@@ -94,12 +94,12 @@ async def test_what_compiles_at_once_and_explodes_token_by_token_does_not_fit(
     workshop: Workshop, pattern: str
 ) -> None:
     with pytest.raises(Unfit, match="^$"):
-        await workshop.fits("regex", pattern)
+        await workshop.fits("regex", pattern, "acme")
 
 
 @pytest.mark.parametrize("pattern", ["(a+)+", "[a-z]+", "(one|two|three){1,50}", '[^"]*'])
 async def test_repetitions_that_cost_the_same_at_every_token_fit(workshop: Workshop, pattern: str) -> None:
-    await workshop.fits("regex", pattern)
+    await workshop.fits("regex", pattern, "acme")
 
 
 @pytest.mark.parametrize(
@@ -139,15 +139,15 @@ async def test_a_trial_without_memory_ends(embedded_model: Path) -> None:
     small = Workshop(lambda: tokens(embedded_model), Limits(memory_bytes=2**20))
     try:
         with pytest.raises(Unfit, match="^$"):
-            await small.fits("regex", "|".join(f"w{at * 7919 % 100_003}x" for at in range(40_000)))
+            await small.fits("regex", "|".join(f"w{at * 7919 % 100_003}x" for at in range(40_000)), "acme")
     finally:
         await small.aclose()
 
 
 async def test_one_that_explodes_keeps_no_other_waiting_for_long(workshop: Workshop) -> None:
-    explosion = asyncio.ensure_future(workshop.fits("regex", LONG % 1001))
+    explosion = asyncio.ensure_future(workshop.fits("regex", LONG % 1001, "acme"))
     await asyncio.sleep(0.01)
-    await workshop.fits("json", '{"type":"boolean"}')
+    await workshop.fits("json", '{"type":"boolean"}', "other")
     with pytest.raises(Unfit):
         await explosion
 
@@ -165,34 +165,52 @@ async def test_who_leaves_takes_its_trial_along(embedded_model: Path) -> None:
     await patient.open()
     [program] = set(psutil.Process().children()) - set(before)
     try:
-        trials = [asyncio.ensure_future(patient.fits("regex", LONG % (4000 + at))) for at in range(2)]
+        trials = [
+            asyncio.ensure_future(patient.fits("regex", LONG % (4000 + at), str(at))) for at in range(2)
+        ]
         await children(program, 2)
         for trial in trials:
             assert trial.cancel()
         await asyncio.gather(*trials, return_exceptions=True)
         await children(program, 0)
-        await patient.fits("regex", "a")
+        await patient.fits("regex", "a", "acme")
     finally:
         await patient.aclose()
 
 
 async def test_its_death_is_told_and_the_next_one_finds_it_alive(workshop: Workshop) -> None:
     program = next(c for c in psutil.Process().children() if "service.engine.grammar.trial" in c.cmdline())
-    trial = asyncio.ensure_future(workshop.fits("regex", LONG % 1002))
+    trial = asyncio.ensure_future(workshop.fits("regex", LONG % 1002, "acme"))
     await asyncio.sleep(0.05)
     program.kill()
     with pytest.raises(EngineUnavailable):
         await trial
-    await workshop.fits("regex", "a")
+    await workshop.fits("regex", "a", "acme")
 
 
 async def test_who_waits_too_long_for_a_place_is_told_to_come_again(embedded_model: Path) -> None:
     busy = Workshop(lambda: tokens(embedded_model), Limits(cpu_s=2, wait_s=0.5))
     try:
         await busy.open()
-        trials = [asyncio.ensure_future(busy.fits("regex", LONG % (1000 + at))) for at in range(6)]
+        trials = [asyncio.ensure_future(busy.fits("regex", LONG % (1000 + at), str(at))) for at in range(6)]
         found = await asyncio.gather(*trials, return_exceptions=True)
         assert any(isinstance(one, Overloaded) for one in found)
+    finally:
+        await busy.aclose()
+
+
+async def test_one_tenant_with_many_new_patterns_shuts_nobody_out(embedded_model: Path) -> None:
+    busy = Workshop(lambda: tokens(embedded_model), Limits(cpu_s=20, wait_s=15))
+    try:
+        await busy.open()
+        many = [asyncio.ensure_future(busy.fits("regex", LONG % (4000 + at), "greedy")) for at in range(6)]
+        await asyncio.sleep(0.2)
+        async with asyncio.timeout(10):
+            await busy.fits("regex", "a", "modest")
+        assert not any(one.done() for one in many)
+        for one in many:
+            one.cancel()
+        await asyncio.gather(*many, return_exceptions=True)
     finally:
         await busy.aclose()
 
@@ -202,9 +220,9 @@ class Counted(Workshop):
 
     tried = 0
 
-    async def fits(self, kind: str, spec: str) -> None:
+    async def fits(self, kind: str, spec: str, tenant: str) -> None:
         self.tried += 1
-        await super().fits(kind, spec)
+        await super().fits(kind, spec, tenant)
 
 
 async def test_many_who_bring_the_same_new_pattern_at_once_share_one_trial(embedded_model: Path) -> None:
@@ -215,13 +233,13 @@ async def test_many_who_bring_the_same_new_pattern_at_once_share_one_trial(embed
     grammars = Grammars(patient)
     try:
         new = Constraint("regex", LONG % 1003, "structured_outputs.regex")
-        waiting = [asyncio.ensure_future(grammars.check(new)) for _ in range(40)]
+        waiting = [asyncio.ensure_future(grammars.check(new, "acme")) for _ in range(40)]
         await children(program, 1)
         assert waiting.pop(0).cancel(), "who came first and leaves takes nothing along"
         await asyncio.gather(*waiting)
         assert patient.tried == 1
         worse = Constraint("regex", LONG % 4003, "structured_outputs.regex")
-        waiting = [asyncio.ensure_future(grammars.check(worse)) for _ in range(2)]
+        waiting = [asyncio.ensure_future(grammars.check(worse, "acme")) for _ in range(2)]
         await children(program, 1)
         for one in waiting:
             one.cancel()

@@ -101,6 +101,16 @@ def test_an_engine_that_stands_still_is_seen_and_forgiven_when_it_moves(renderer
         assert server.life.in_flight == 0
 
 
+def test_an_engine_that_dies_after_it_stood_still_ends_the_service(renderer: Renderer) -> None:
+    engine = ScriptedEngine()
+    with running(Settings(hang_s=0.5), engine, renderer) as server, server.client() as client:
+        engine.frozen = True
+        until(lambda: client.get("/readyz").status_code == 503)
+        engine.dead = True
+        server.thread.join(10)
+        assert not server.thread.is_alive() and isinstance(server.server.failure, EngineUnavailable)
+
+
 def test_an_idle_engine_that_answers_is_never_taken_for_hung(renderer: Renderer) -> None:
     with running(Settings(hang_s=0.3), ScriptedEngine(), renderer) as server, server.client() as client:
         for _ in range(15):

@@ -58,6 +58,25 @@ def test_what_cannot_be_names_the_setting(
     assert said in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("cache_secret", "123456789"),
+        ("quota_store", "123456789"),
+        ("engine_args", '\'{"hf_token": "123456789"}\''),
+    ],
+)
+def test_what_may_be_a_secret_is_not_shown_when_it_cannot_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    file = tmp_path / "twophase.toml"
+    file.write_text(f"{name} = {value}\n")
+    monkeypatch.setenv("TWOPHASE_CONFIG", str(file))
+    with pytest.raises(SettingsError) as refused:
+        load()
+    assert f"TWOPHASE_{name.upper()}" in str(refused.value) and "123456789" not in str(refused.value)
+
+
 def test_a_name_nobody_knows_in_the_file_is_refused_with_the_nearest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

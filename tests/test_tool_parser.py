@@ -52,7 +52,7 @@ def heard(plan: CallPlan, said: str, widths: int | Sequence[int], finish: Finish
     whole = Whole()
     pieces, next_widths = [], cycle([widths] if isinstance(widths, int) else widths)
     while said:
-        pieces.append(said[: (width := next(next_widths))])
+        pieces.append(said[: (width := next(next_widths))])  # which may be no text at all
         said = said[width:]
     for at, piece in enumerate(pieces):
         delta = Delta(0, piece, [at + 100], finish if at == len(pieces) - 1 else None)
@@ -96,7 +96,7 @@ def test_text_in_which_no_call_can_begin_goes_past_the_parser_and_is_shown_to_it
     texts=st.lists(
         st.sampled_from(["Rain. ", "a < b", "{x: [1]}", "<b>", "</", "tool", "<tool_", "|", "\n"])
     ),
-    widths=st.lists(st.integers(1, 9), min_size=1),
+    widths=st.lists(st.integers(0, 9), min_size=1).filter(any),
 )
 def test_what_goes_past_the_parser_changes_nothing(
     tokenizer: Any, name: str, texts: list[str], widths: list[int]
@@ -112,6 +112,27 @@ def test_what_goes_past_the_parser_changes_nothing(
         for call in message.get("tool_calls", ()):
             del call["id"]
     assert one == other
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_parser_that_stumbles_leaves_the_text_as_it_is(
+    hermes: ToolParser, monkeypatch: pytest.MonkeyPatch, stream: bool
+) -> None:
+    def stumbles(*given: Any, **more: Any) -> Any:
+        raise ValueError("what is this?")
+
+    monkeypatch.setattr(DelegatingParser, "parse_delta", stumbles)
+    monkeypatch.setattr(DelegatingParser, "parse", stumbles)
+    made = heard(hermes.plan(TOOLS, 1, parallel=True, stream=stream), SAID, 5)
+    assert made["content"] == SAID
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_half_a_character_in_arguments_does_not_break_the_answer(hermes: ToolParser, stream: bool) -> None:
+    said = '<tool_call>\n{"name": "rain", "arguments": {"at": "\\ud83d"}}\n</tool_call>'
+    made = heard(hermes.plan(TOOLS, 1, parallel=True, stream=stream), said, 7)
+    [call] = made["tool_calls"]
+    call["function"]["arguments"].encode()
 
 
 def test_arguments_are_streamed_a_few_tokens_at_a_time(hermes: ToolParser) -> None:

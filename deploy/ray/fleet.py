@@ -30,6 +30,7 @@ class Replica:
     def __init__(self, metrics_port: int) -> None:
         """`metrics_port` is that of the first replica on a node; the others take the next ones."""
         settings = load()
+        settings.check_reach()
         log_to_stderr(settings.log_format, settings.log_level)
         model = model_to_load(settings, log.info)
         from service.app import assemble  # only here: whoever deploys does without vLLM

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 from fastapi import FastAPI
 from ray import serve
@@ -24,6 +25,12 @@ class Targets:
 
     def __init__(self) -> None:
         self._heard: dict[str, tuple[str, float]] = {}
+        self._tenants: Tenants | None = None  # nobody needs a key
+
+    def reconfigure(self, user_config: dict[str, Any]) -> None:
+        """A config with another `user_config` has been applied: the sign to read the tenants again."""
+        if self._tenants is not None:
+            self._tenants.reload()
 
     def hear(self, replica: str, address: str) -> None:
         """A replica says that it lives."""
@@ -40,6 +47,7 @@ class Targets:
 
     def __serve_build_asgi_app__(self) -> FastAPI:
         settings = load()
+        settings.check_reach()
         app = FastAPI(title="Twophase's replicas", openapi_url=None)
 
         @app.get("/replicas")
@@ -47,8 +55,8 @@ class Targets:
             return JSONResponse(self.listed())
 
         if not settings.public_metrics:
-            tenants = Tenants(settings.tenants_file)
-            app.add_middleware(Authenticate, tenants=tenants, public_metrics=False)
+            self._tenants = Tenants(settings.tenants_file)
+            app.add_middleware(Authenticate, tenants=self._tenants, public_metrics=False)
         app.add_middleware(Surround, count=lambda path, status: None)
         return app
 

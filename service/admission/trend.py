@@ -30,11 +30,6 @@ class Trend:
         """Whether there has been a sample."""
         return self._weight > 0
 
-    @property
-    def distance(self) -> float:
-        """How far samples usually are from what the line said before they came."""
-        return self._distance
-
     def add(self, y: float, a: float, b: float = 0.0, weight: float = 1.0) -> None:
         """Learn from a sample."""
         if self._weight:

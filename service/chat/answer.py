@@ -41,6 +41,7 @@ class Answer(Sink, Reply):
         self._wrote = holding.slot.wrote if holding.slot is not None else None
         self._content = self.record.content
         self._unfinished = self.record.n
+        self._handed_over = False  # the end of every choice, to whoever listens
         self._replies = replies  # token ids by choice, where they are to be remembered
         self._readers = readers  # by choice; none for an answer that is text alone
         self._generation = generation
@@ -115,12 +116,16 @@ class Answer(Sink, Reply):
             if self._readers:
                 self._readers[delta.index].read(delta)
             self._sink.put(delta)
+        self._handed_over = self._unfinished == 0
 
     def fail(self, error: ServiceError) -> None:
-        if self.complete or self._failure is not None:  # what comes too late changes nothing
+        if self._handed_over or self._failure is not None:  # what comes too late changes nothing
             return
         self._failure = error
         self.observation.failed(error)
+        self._generation.abort()  # a reader who is behind hears of it late; nobody waits for that
+        if self.holding.slot is not None:
+            self.holding.slot.release()
         self._tell(error)
 
     def _tell(self, error: ServiceError) -> None:
@@ -173,7 +178,7 @@ class Answer(Sink, Reply):
         self._sink = None
         if self._alarm is not None:
             self._alarm.cancel()
-        if not self.complete:
+        if not self.complete and self._failure is None:  # what has failed is ended already
             self._generation.abort()
         self.holding.close(self.budget.prompt_tokens + self.record.output_tokens, complete=self.complete)
         self.observation.close()

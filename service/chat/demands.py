@@ -24,7 +24,7 @@ AT_ODDS: Mapping[str, str] = {
 }
 
 
-async def call_plan(request: ChatRequest, engine: Engine, *, shows_tools: bool) -> CallPlan:
+async def call_plan(request: ChatRequest, engine: Engine, tenant: str, *, shows_tools: bool) -> CallPlan:
     """How the answer's calls are read, and what its text is held to.
 
     Raises:
@@ -50,7 +50,7 @@ async def call_plan(request: ChatRequest, engine: Engine, *, shows_tools: bool) 
         plan = CallPlan((), wanted[0])
     if plan.constraint is not None:
         _refuse_at_odds(request, plan.constraint)
-        await _check(request, engine, plan.constraint)
+        await _check(request, engine, plan.constraint, tenant)
     return plan
 
 
@@ -89,11 +89,11 @@ def _refuse_at_odds(request: ChatRequest, constraint: Constraint) -> None:
             )
 
 
-async def _check(request: ChatRequest, engine: Engine, constraint: Constraint) -> None:
+async def _check(request: ChatRequest, engine: Engine, constraint: Constraint, tenant: str) -> None:
     try:
-        await engine.check_constraint(constraint)
+        await engine.check_constraint(constraint, tenant)
     except InvalidValue:
         if constraint.field == "tools":  # which of them is it?
             for at in range(len(request.offered)):
-                await engine.check_constraint(arguments_constraint(request.offered, at))
+                await engine.check_constraint(arguments_constraint(request.offered, at), tenant)
         raise

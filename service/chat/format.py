@@ -150,7 +150,10 @@ def _json_object(value: dict[str, Any] | str, field: str) -> str:
             value = ""
     if not isinstance(value, dict):
         raise InvalidValue(f"{field} is not a JSON object.", param=field)
-    return _json(value)
+    try:
+        return _json(value)
+    except TypeError:  # what came as a string may be deeper than a body can be
+        raise InvalidValue(f"{field} is nested too deep.", param=field) from None
 
 
 def _json(value: Any) -> str:

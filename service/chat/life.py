@@ -71,6 +71,11 @@ class Life:
         if self.stage is not Stage.OPEN:
             self.refuse()
 
+    def check_moving(self) -> None:
+        """Raises EngineUnavailable while the engine stands still: what is handed to it then would wait."""
+        if self.stage is Stage.STANDING:
+            self.refuse()
+
     def enter(self) -> None:
         """Count one answer in.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import orjson
@@ -52,11 +53,16 @@ def check_messages(value: object) -> list[Message]:
     """
     if not isinstance(value, list) or not value:
         raise InvalidValue("messages must be a list of at least one message.", param="messages")
-    if len(value) > MAX_MESSAGES:
-        raise InvalidValue(f"messages holds {len(value)} messages; at most {MAX_MESSAGES}.", param="messages")
+    check_count(value)
     messages = [_message(item, f"messages[{index}]") for index, item in enumerate(value)]
     _check_results(messages)
     return messages
+
+
+def check_count(messages: Sequence[object], param: str = "messages") -> None:
+    """Raises InvalidValue where there are too many, before any of them is looked at."""
+    if len(messages) > MAX_MESSAGES:
+        raise InvalidValue(f"{param} holds {len(messages)} messages; at most {MAX_MESSAGES}.", param=param)
 
 
 def _check_results(messages: list[Message]) -> None:

@@ -73,7 +73,7 @@ class Preparing:
             ServiceError: it is refused.
         """
         self._check(request, tenant)
-        plan = await call_plan(request, self._engine, shows_tools=self._renderer.shows_tools)
+        plan = await call_plan(request, self._engine, tenant.name, shows_tools=self._renderer.shows_tools)
         prompt, budget = await self.fit(request, tenant)
         work = self._work(request, tenant, adapter, prompt, budget, plan)
         await self._check_words(work.sampling)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 from service.admission.admission import Admission
 from service.admission.quotas import Quotas, Visit
+from service.admission.refusals import past_deadline
 from service.admission.slot import Slot
 from service.admission.tenant import Tenant
 from service.budget.kv import kv_cost
@@ -94,10 +96,11 @@ class Chat:
         try:
             adapter = self._chosen(request, record, holding)
             record.reasons = self._preparing.reasons(request)
-            prepared = await self._preparing.prepare(request, caller.tenant, adapter)
+            prepared = await self._prepared(request, caller, adapter)
             record.budget, record.rendered_s = prepared.budget, time.monotonic()
             holding.slot = await self._admit(prepared, caller, visit)
             record.admitted(holding.slot.prediction.first_token_s)
+            self._life.check_moving()
             generation = await self._engine.generate(prepared.work)
         except BaseException as exc:
             holding.close(ours=isinstance(exc, OURS))
@@ -211,6 +214,17 @@ class Chat:
             record.model = adapter.name
             holding.at_close(self.models.use(adapter))
         return adapter
+
+    async def _prepared(self, request: ChatRequest, caller: Caller, adapter: Adapter | None) -> Prepared:
+        """In the time its caller gives: a new schema may take longer to try."""
+        preparing = self._preparing.prepare(request, caller.tenant, adapter)
+        if caller.deadline_s is None:
+            return await preparing
+        try:
+            async with asyncio.timeout(max(0.0, caller.deadline_s - time.monotonic())):
+                return await preparing
+        except TimeoutError:
+            raise past_deadline() from None
 
     async def _admit(self, prepared: Prepared, caller: Caller, visit: Visit) -> Slot:
         work = prepared.work

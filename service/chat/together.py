@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 
 from service.budget.plan import Budget
@@ -23,7 +24,7 @@ class Together(Reply):
         self.created = first.created
         self._answers: list[Answer] = []
         self._streamed = streamed
-        self._early: list[Delta | ServiceError] = []
+        self._early: deque[Delta | ServiceError] = deque()
         self._sink: Sink | None = None
         self._failed = False
         self.add(first)
@@ -48,7 +49,8 @@ class Together(Reply):
 
     @property
     def complete(self) -> bool:
-        return all(answer.complete for answer in self._answers)
+        """Also for whoever listens late: what was early is complete with the last of it."""
+        return not self._early and all(answer.complete for answer in self._answers)
 
     @property
     def usage(self) -> Usage:
@@ -81,8 +83,8 @@ class Together(Reply):
 
     def listen(self, sink: Sink) -> None:
         self._sink = sink
-        early, self._early = self._early, []
-        for item in early:
+        while self._early:
+            item = self._early.popleft()
             if isinstance(item, Delta):
                 sink.put(item)
             else:

@@ -230,8 +230,10 @@ class Engine(Protocol):
             EngineStartError: in words an operator can act on.
         """
 
-    async def check_constraint(self, constraint: Constraint) -> None:
+    async def check_constraint(self, constraint: Constraint, tenant: str) -> None:
         """Find out whether the engine can hold an answer to this; known ones are let pass at once.
+
+        What one `tenant` has tried takes its turn among those of others.
 
         Raises:
             InvalidValue: it cannot, naming the caller's field.

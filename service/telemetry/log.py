@@ -76,7 +76,11 @@ def write(record: RequestRecord, phases: Phases, outcome: Outcome, trace_id: str
     if log.isEnabledFor(level):
         line = RequestLine(_values(record, phases, outcome, trace_id))
         # Made by hand, since `log.log` looks through the stack for a caller whom no formatter of ours names.
-        log.handle(log.makeRecord(log.name, level, __name__, 0, line, (), None))
+        told = log.makeRecord(log.name, level, __name__, 0, line, (), None)
+        if record.closed_s is not None:  # when it was over; it is told of a little later
+            told.created = record.wall_offset_s + record.closed_s
+            told.msecs = told.created % 1 * 1e3
+        log.handle(told)
 
 
 def _values(

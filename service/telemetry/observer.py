@@ -30,7 +30,7 @@ from service.telemetry.tree import tree
 log = logging.getLogger(__name__)
 
 TOGETHER_S = 0.25  # how long the first of them may wait
-AT_ONCE = 16  # about 2 ms, after which streams have their turn
+AT_ONCE = 16  # 2 to 4 ms, after which streams have their turn
 
 
 class Observer:
@@ -81,17 +81,26 @@ class Observer:
         if self._loop is None:
             self.tell()
         elif self._soon is None:
-            self._soon = self._loop.call_later(TOGETHER_S, self._tell_some, self._loop)
+            self._soon = self._loop.call_later(TOGETHER_S, self._in_turn, self._loop)
 
     def tell(self) -> None:
         """Tell of all that are over, now."""
-        while self._over:
-            self._over.popleft().tell()
+        while self._tell_some():
+            pass
 
-    def _tell_some(self, loop: asyncio.AbstractEventLoop) -> None:
+    async def told(self) -> None:
+        """Returns when all that are over have been told of; streams have their turn in between."""
+        while self._tell_some():  # noqa: ASYNC110  # it waits for nothing, it makes way
+            await asyncio.sleep(0)
+
+    def _tell_some(self) -> bool:
+        """Whether there are more."""
         for _ in range(min(AT_ONCE, len(self._over))):
             self._over.popleft().tell()
-        self._soon = loop.call_later(0, self._tell_some, loop) if self._over else None
+        return bool(self._over)
+
+    def _in_turn(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._soon = loop.call_later(0, self._in_turn, loop) if self._tell_some() else None
 
     async def aclose(self) -> None:
         """Stop measuring, tell of the last requests and send their spans, within a short limit."""
@@ -141,8 +150,9 @@ class Observation:
 
     def tell(self) -> None:
         """Tell metrics, trace and log of a request that is over. Never waits or raises."""
+        assert self.record.closed_s is not None
         try:
-            self._tell(self.record.closed_s or time.monotonic())
+            self._tell(self.record.closed_s)
         except Exception:  # an answer is never lost to what only watches it
             log.exception("a request could not be accounted for")
 

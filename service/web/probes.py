@@ -47,8 +47,7 @@ class Gauges:
         return {"twophase": __version__, "vllm": self.engine.facts.version, "model": self.model_name}
 
     def read(self) -> None:
-        """Bring to the metrics what they have not been told yet, and what is not counted but looked up."""
-        self.observer.tell()
+        """Bring what is not counted but looked up to the metrics."""
         metrics, admission = self.observer.metrics, self.admission
         states = metrics.states
         if self.life.stage is Stage.OPEN:
@@ -87,6 +86,7 @@ def probes(gauges: Gauges) -> APIRouter:
 
     @router.get("/metrics", summary="Ours and vLLM's, as text or OpenMetrics")
     async def metrics_page(request: Request) -> Response:
+        await gauges.observer.told()
         gauges.read()
         accept = request.headers.get("accept", "")
         body, media_type = await asyncio.to_thread(gauges.observer.metrics.render, accept)  # 5 to 20 ms

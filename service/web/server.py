@@ -63,6 +63,7 @@ class Server(uvicorn.Server):
             return True
         if self._life.stage is Stage.OPEN:
             self._announce()
+        if self._life.stage in (Stage.OPEN, Stage.STANDING):  # one that stands still may die of it
             try:
                 self._engine.check()
             except EngineUnavailable as exc:

@@ -16,6 +16,8 @@ from service.errors import InvalidJson, InvalidTemplate, InvalidValue, MissingVa
 
 MAX_DEPTH = 64
 MAX_NAMED = 16
+SEARCHED_BYTES = 2**16
+CONTAINERS = (dict, list)  # a tuple, which is asked several times faster than their union
 CLEAN_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 JsonObject = dict[str, Any]
@@ -117,7 +119,7 @@ def _depth_exceeds(value: Any, limit: int) -> bool:
     level = [value]
     for _ in range(limit):
         inner = (node.values() if isinstance(node, dict) else node for node in level)
-        level = [child for children in inner for child in children if isinstance(child, dict | list)]
+        level = [child for children in inner for child in children if isinstance(child, CONTAINERS)]
         if not level:
             return False
     return True
@@ -168,6 +170,8 @@ def _path(parts: tuple[int | str, ...]) -> str:
 
 def _refuse_infinite(raw: bytes) -> None:
     """NaN and infinities are no JSON, but a caller who sends one is helped by the field's name."""
+    if len(raw) > SEARCHED_BYTES:  # Python's own parser would hold up every stream meanwhile
+        return
     try:
         body = json.loads(raw)
     except (ValueError, RecursionError):

@@ -18,6 +18,10 @@ from typing import Any
 
 from starlette.types import Send
 
+MOST_UNSENT_BYTES = 2**24  # for one client; who lets more wait is taken to have left
+PIECE_BYTES = 2**16
+EVENT_END = b"\n\n"
+
 
 class Writer:
     """The body of one response. `over` is done when the last byte has been handed to the server.
@@ -45,8 +49,12 @@ class Writer:
 
     def write(self, data: bytes) -> None:
         """Send `data` now, or as soon as the client has read what is before it."""
+        if self._end is not None:
+            return
         if self._task is not None:
             self._unsent += data
+            if len(self._unsent) > MOST_UNSENT_BYTES and not self.over.done():
+                self.over.set_exception(ConnectionError("the client does not read"))
         elif self._directly is None or not self._directly(data):
             self._send_now(data)
 
@@ -85,8 +93,8 @@ class Writer:
         try:
             await _rest(sending, awaited)
             while self._unsent or (self._end is not None and not self._ended):
-                data, self._unsent = bytes(self._unsent), bytearray()
-                await self._send(self._message(self._completed(data)))
+                data = self._piece()
+                await self._send(self._message(data if self._unsent else self._completed(data)))
         except Exception as exc:
             if not self.over.done():
                 self.over.set_exception(exc)
@@ -96,6 +104,16 @@ class Writer:
         self._task = None
         if self._ended:
             self._finish()
+
+    def _piece(self) -> bytes:
+        """Whole events, as many as fit: for each piece the client has the time it gets to read one."""
+        end = self._unsent.rfind(EVENT_END, 0, PIECE_BYTES)
+        if end < 0:
+            end = self._unsent.find(EVENT_END)
+        size = end + len(EVENT_END) if end >= 0 else len(self._unsent)
+        data = bytes(self._unsent[:size])
+        del self._unsent[:size]
+        return data
 
     def _completed(self, data: bytes) -> bytes:
         """`data`, with the end behind it where the end is known."""

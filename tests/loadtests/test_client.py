@@ -58,6 +58,15 @@ def test_the_client_sees_what_the_server_did(users: int, tmp_path: Path) -> None
     pytest.fail(f"first token off by, its time off 200 ms by, gaps off by (ms): {told}")
 
 
+def test_what_is_cold_is_new_to_the_server_in_every_step(tmp_path: Path) -> None:
+    with serving(timed) as server:
+        steps = [Step(at, "test", f"step {at}", "chat", 0.5 + 2 * at, 1.5, 2) for at in range(2)]
+        measured(server.url, tmp_path / "steps", *steps)
+        asked = [str(seen.body["messages"]) for seen in server.seen]
+    beginnings = {" ".join(text.split()[:12]) for text in asked}
+    assert len(beginnings) == len(asked) >= 4
+
+
 def _differences(samples: list[Sample], seen: list[Seen]) -> tuple[float, float, float]:
     """Medians of the differences of first tokens and gaps, which must all be there."""
     by_trace = {one.headers["traceparent"].split("-")[1]: one for one in seen}

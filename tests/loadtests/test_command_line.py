@@ -55,6 +55,7 @@ def test_help_names_every_scenario_and_workload() -> None:
         (["--rate", "-1"], "not a positive number"),
         (["--users", "1,x"], "not a positive whole number"),
         (["http://127.0.0.1:9", "--scenario", "drain"], "started here"),
+        (["--scenario", "sweep", "--web"], "leave --web out"),
         (["http://127.0.0.1:9"], "nobody answers at http://127.0.0.1:9"),
         (["--slo", "no-such-file.toml"], "no-such-file.toml"),
     ],

@@ -38,6 +38,14 @@ def test_a_json_line_has_ids_outcome_tokens_and_phases(caplog: pytest.LogCapture
     assert line["time"].endswith("+00:00")
 
 
+def test_a_line_has_the_time_at_which_its_request_was_over(caplog: pytest.LogCaptureFixture) -> None:
+    made = answered(choice(), end=4.25)
+    made.wall_offset_s = 1_800_000_000 - (made.closed_s or 0)
+    line = written(caplog, made)
+    assert orjson.loads(formatter("json").format(line))["time"] == "2027-01-15T08:00:00.000+00:00"
+    assert ",000 INFO" in formatter("console").format(line)
+
+
 def test_a_console_line_reads_as_names_and_values(caplog: pytest.LogCaptureFixture) -> None:
     text = formatter("console").format(written(caplog, answered()))
     assert "outcome=ok status=200" in text

@@ -9,12 +9,13 @@ import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from weakref import WeakValueDictionary
 
 import orjson
 
 from service.errors import EngineUnavailable, Overloaded
 
-AT_ONCE = 2  # trials; those of one caller leave room for another's
+AT_ONCE = 2  # trials, of different tenants: one with many leaves room for the others
 TRIAL = "service.engine.grammar.trial"
 LINE_BYTES = 2**20
 NOT_THERE = "Schemas and grammars cannot be checked just now; try again in a moment."
@@ -41,6 +42,7 @@ class Workshop:
         self._limits = limits
         self._numbers = itertools.count()
         self._places = asyncio.Semaphore(AT_ONCE)
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # of tenants with a trial
         self._opening = asyncio.Lock()
         self._waiting: dict[int, asyncio.Future[str | None]] = {}
         self._process: Process | None = None
@@ -68,15 +70,16 @@ class Workshop:
         if not await process.stdout.readline():
             raise EngineUnavailable(NOT_THERE)
 
-    async def fits(self, kind: str, spec: str) -> None:
-        """Try a grammar.
+    async def fits(self, kind: str, spec: str, tenant: str) -> None:
+        """Try a grammar; a tenant's are tried one after the other.
 
         Raises:
             Unfit: it does not compile, or not within the limits.
             Overloaded: too many others are being tried. EngineUnavailable: the program has ended.
         """
+        turn = self._turns.setdefault(tenant, asyncio.Lock())
         try:
-            async with asyncio.timeout(self._limits.wait_s), self._places:
+            async with asyncio.timeout(self._limits.wait_s), turn, self._places:
                 await self.open()
                 fault = await self._verdict(kind, spec)
         except TimeoutError:

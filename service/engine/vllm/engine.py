@@ -142,8 +142,8 @@ class VllmEngine:
         except Exception as exc:
             raise EngineStartError(start_failure(exc)) from exc
 
-    async def check_constraint(self, constraint: Constraint) -> None:
-        await self._grammars.check(constraint)
+    async def check_constraint(self, constraint: Constraint, tenant: str) -> None:
+        await self._grammars.check(constraint, tenant)
 
     def plan_calls(
         self, tools: Sequence[Mapping[str, Any]], n: int, *, parallel: bool, stream: bool

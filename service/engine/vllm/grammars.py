@@ -66,7 +66,7 @@ class Grammars:
         self._faults: OrderedDict[Key, str | None] = OrderedDict()
         self._trials: dict[Key, _Trial] = {}
 
-    async def check(self, constraint: Constraint) -> None:
+    async def check(self, constraint: Constraint, tenant: str) -> None:
         """Returns when the engine can be given the constraint; at once when it is known.
 
         Raises:
@@ -76,17 +76,17 @@ class Grammars:
         if key in self._faults:
             self._faults.move_to_end(key)
         else:
-            self._faults[key] = await self._tried(key, constraint)
+            self._faults[key] = await self._tried(key, constraint, tenant)
             if len(self._faults) > REMEMBERED:
                 self._faults.popitem(last=False)
         if (fault := self._faults[key]) is not None:
             raise InvalidValue(f"{constraint.field} cannot be used: {fault}.", param=constraint.field)
 
-    async def _tried(self, key: Key, constraint: Constraint) -> str | None:
+    async def _tried(self, key: Key, constraint: Constraint, tenant: str) -> str | None:
         """Many who bring the same new constraint at once wait for one trial; the last to leave ends it."""
         trial = self._trials.get(key)
         if trial is None:
-            trial = self._trials[key] = _Trial(asyncio.create_task(self._fault(constraint)))
+            trial = self._trials[key] = _Trial(asyncio.create_task(self._fault(constraint, tenant)))
         trial.waiting += 1
         try:
             return await asyncio.shield(trial.task)
@@ -96,13 +96,13 @@ class Grammars:
                 del self._trials[key]
                 trial.task.cancel()
 
-    async def _fault(self, constraint: Constraint) -> str | None:
+    async def _fault(self, constraint: Constraint, tenant: str) -> str | None:
         if len(constraint.spec) > LONGEST:
             return f"it is longer than {LONGEST} characters"
         if constraint.kind == "json" and await self._asks_too_much(constraint.spec):
             return UNSUPPORTED
         try:
-            await self._workshop.fits(*_as_grammar(constraint))
+            await self._workshop.fits(*_as_grammar(constraint), tenant)
         except Unfit as exc:
             said = shown(str(exc), 200).rstrip(".")
             return said or TOO_MUCH

@@ -103,7 +103,11 @@ class _Thinking(Thinking):
     def finish(self) -> tuple[str, str]:
         if self.ended or not self._parser.engine_based_streaming:
             return "", ""
-        return _parts(self._parser.finish_streaming())
+        try:
+            return _parts(self._parser.finish_streaming())
+        except Exception:
+            log.exception("the reasoning parser has failed at the end of an answer")
+            return "", ""
 
     def _asked(self, text: str, token_id: int) -> tuple[str, str]:
         before, before_ids = self._text, self._token_ids

@@ -154,11 +154,17 @@ class _Streaming(_Reader):
         text, delta.text = delta.text, ""
         if self._called and not ended and len(self._token_ids) < TOGETHER_TOKENS:
             return
-        said = self._parse(ended=ended)
+        unread = "".join(self._texts)
+        try:
+            said = self._parse(ended=ended)
+        except Exception:
+            delta.text = unread
+            raise
         if said is not None:
             delta.text = said.content or ""
             delta.calls = self._kept([_call(call) for call in said.tool_calls or ()])
-        self._past = plain and not self._called and delta.text == text
+        # A text that is empty says nothing of what the parser holds back.
+        self._past = plain and bool(text) and not self._called and delta.text == text
 
     def _parse(self, *, ended: bool) -> Any:
         text, ids = "".join(self._texts), self._token_ids
@@ -186,7 +192,7 @@ class _Whole(_Reader):
         delta.text = content or ""
         delta.calls = self._kept(
             [
-                CallDelta(index, call.arguments, call.id or new_call_id(), call.name)
+                CallDelta(index, _written(call.arguments), call.id or new_call_id(), _written(call.name))
                 for index, call in enumerate(calls or ())
             ]
         )
@@ -195,5 +201,11 @@ class _Whole(_Reader):
 def _call(call: Any) -> CallDelta:
     function = call.function
     name = function.name if function is not None else None
-    arguments = function.arguments if function is not None else None
-    return CallDelta(call.index, arguments or "", call.id or (new_call_id() if name else None), name)
+    arguments = _written((function.arguments if function is not None else None) or "")
+    call_id = call.id or (new_call_id() if name else None)
+    return CallDelta(call.index, arguments, call_id, name and _written(name))
+
+
+def _written(text: str) -> str:
+    """Text that can be sent: parsers decode JSON, in which a model may have escaped half a character."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()

@@ -5,6 +5,8 @@ One fleet for all, in the order of this page: each test leaves it well.
 
 from __future__ import annotations
 
+import os
+import subprocess
 import time
 from pathlib import Path
 
@@ -35,6 +37,20 @@ def served(fleet: Fleet) -> dict[str, float]:
 
 def not_whole(replies: list[Reply]) -> list[Reply]:
     return [reply for reply in replies if reply.ending != "whole"]
+
+
+@pytest.mark.parametrize(
+    "serving",
+    [
+        "from deploy.ray.fleet import Replica; Replica(0)",
+        "from deploy.ray.targets import Targets; Targets().__serve_build_asgi_app__()",
+    ],
+)
+def test_what_listens_to_everybody_wants_keys(ray: None, serving: str) -> None:
+    environ = {**os.environ, "TWOPHASE_HOST": "0.0.0.0"}
+    command = [str(ROOT / ".venv-ray" / "bin" / "python"), "-c", serving]
+    ended = subprocess.run(command, env=environ, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert ended.returncode and "TWOPHASE_ALLOW_ANONYMOUS=1" in ended.stderr
 
 
 def test_an_answer_streams_through_serve_as_it_is_made(growing: Fleet) -> None:

@@ -24,6 +24,8 @@ UNHONOURED: Mapping[str, tuple[object, ...]] = {
     "use_beam_search": (None, False),
 }
 
+MAX_PROMPTS = 1_000  # before each is looked at; how many are answered is `max_n`'s to say
+
 _TEXT = {"type": "string", "minLength": 1}
 _IDS = {"type": "array", "minItems": 1, "items": {"type": "integer", "minimum": 0, "maximum": INT64_MAX}}
 PROMPT_SCHEMA = {
@@ -39,6 +41,8 @@ def check_prompts(value: object) -> list[Written]:
     """
     if value is None:
         raise MissingValue("prompt is missing.", param="prompt")
+    if isinstance(value, list) and len(value) > MAX_PROMPTS and isinstance(value[0], str | list):
+        raise InvalidValue(f"prompt holds {len(value)} prompts; at most {MAX_PROMPTS}.", param="prompt")
     if isinstance(value, list) and value and all(isinstance(item, str | list) for item in value):
         return [_prompt(item, f"prompt[{at}]") for at, item in enumerate(value)]
     return [_prompt(value, "prompt")]

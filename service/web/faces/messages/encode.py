@@ -158,6 +158,9 @@ def _message(
 
 
 def _tool_use(call: Call) -> dict[str, Any]:
-    """Of arguments that were cut off, as much as is there."""
-    arguments = from_json(call.arguments or "{}", allow_partial=True)
+    """Of arguments that were cut off, as much as is there; what is no JSON at all, as it is."""
+    try:
+        arguments = from_json(call.arguments or "{}", allow_partial=True)
+    except ValueError:
+        arguments = {"arguments": call.arguments}
     return {"type": "tool_use", "id": call.id, "name": call.name, "input": arguments}

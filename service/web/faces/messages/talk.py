@@ -11,6 +11,7 @@ from typing import Any
 
 import orjson
 
+from service.chat.messages import check_count
 from service.errors import InvalidValue, MissingValue, Unsupported, shown
 from service.web.faces.said import JsonMap, Said, joined, string
 
@@ -27,6 +28,7 @@ def conversation(system: object, messages: object) -> list[Said]:
         raise MissingValue("messages is missing.", param="messages")
     if not isinstance(messages, list) or not messages:
         raise InvalidValue("messages must be a list of at least one message.", param="messages")
+    check_count(messages)
     said = [] if system is None else [Said({"role": "system", "content": _texts(system, "system")}, "system")]
     for index, turn in enumerate(messages):
         said += _turn(turn, f"messages[{index}]")

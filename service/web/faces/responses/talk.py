@@ -5,7 +5,7 @@ What an assistant thought, said and called stands in items one behind the other,
 
 from __future__ import annotations
 
-from service.chat.messages import arguments_text
+from service.chat.messages import arguments_text, check_count
 from service.errors import InvalidValue, MissingValue, Unsupported, shown
 from service.web.faces.said import JsonMap, Said, joined, string
 
@@ -25,6 +25,7 @@ def conversation(given: object) -> list[Said]:
         return [Said({"role": "user", "content": given}, "input")]
     if not isinstance(given, list) or not given:
         raise InvalidValue("input must be text or a list of at least one item.", param="input")
+    check_count(given, "input")
     talk = _Talk()
     for index, item in enumerate(given):
         talk.add(item, f"input[{index}]")
