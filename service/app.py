@@ -222,10 +222,16 @@ def run(settings: Settings, model: str, address: socket.socket, say: Callable[[s
 
     signal.signal(signal.SIGHUP, read_again)
     say("starting the engine; this takes about half a minute")
+
+    async def served() -> None:
+        try:
+            await server.serve(sockets=[address])
+        finally:
+            parts.observer.tell()  # a second signal ends without the lifespan's end
+
     try:
-        uvloop.run(server.serve(sockets=[address]))
+        uvloop.run(served())
     finally:
-        parts.observer.tell()  # a second signal ends without the lifespan's end
         parts.renderer.close()
     if server.failure is not None:
         raise StartError(str(server.failure)) from server.failure

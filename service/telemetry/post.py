@@ -48,6 +48,7 @@ class Post:
         self._capacity = capacity
         self._process: Process | None = None
         self._listener: asyncio.Task[None] | None = None
+        self._parcels: list[bytes] = []  # of this turn of the loop
 
     async def start(self) -> None:
         """Start the program; returns when it is ready.
@@ -85,11 +86,20 @@ class Post:
             self.ledger.dropped += spans
             return False
         self.ledger.handed += spans
-        pipe.write(tree)
+        if not self._parcels:
+            asyncio.get_running_loop().call_soon(self._post)
+        self._parcels.append(tree)
         return True
+
+    def _post(self) -> None:
+        """Trees that come together go together: each write wakes the program."""
+        parcels, self._parcels = b"".join(self._parcels), []
+        if parcels and self._process is not None and self._process.stdin is not None:
+            self._process.stdin.write(parcels)
 
     async def aclose(self, limit_s: float) -> None:
         """Let it send what it has, for as long as the limit allows."""
+        self._post()
         process, self._process = self._process, None
         if process is not None:
             await _ended(process, limit_s)
