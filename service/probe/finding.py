@@ -8,6 +8,7 @@ from statistics import median_low
 from typing import Literal
 
 from service.probe.stream import Answer
+from service.probe.trouble import ProbeError
 
 Part = Literal["queue", "prefill", "decode", "service", "network"]
 
@@ -62,8 +63,17 @@ class Finding:
 
 
 def find(url: str, model: str, answers: Sequence[Answer], notes: Sequence[str]) -> Finding:
-    """The finding of one or more answers."""
+    """The finding of one or more answers.
+
+    Raises:
+        ProbeError: nothing can be told from them.
+    """
     typical = sorted(answers, key=lambda answer: answer.total_ms)[(len(answers) - 1) // 2]
+    if typical.phases is None and typical.tokens > 1 and len(typical.pieces_s) == 1:
+        raise ProbeError(
+            f"{typical.tokens} tokens came in one piece, so that reading the prompt and writing the answer "
+            "cannot be told apart: something between here and the server may be holding the stream back."
+        )
     parts = divided(typical)
     usage = typical.usage or {}
     details = usage.get("prompt_tokens_details") or {}

@@ -13,6 +13,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 from rich.table import Table
 from rich.text import Text
 
+from service.errors import shown
 from service.probe.advice import advice, span
 from service.probe.finding import Finding, Part
 from service.probe.measure import Wish
@@ -78,7 +79,7 @@ def on_terminal(finding: Finding, console: Console) -> None:
 
 def _lines(finding: Finding) -> Iterator[RenderableType]:
     answers = "1 answer" if finding.answers == 1 else f"{finding.answers} answers"
-    yield Text.assemble((finding.model, "bold"), f" at {finding.url}, {answers}", "")
+    yield Text.assemble((shown(finding.model), "bold"), f" at {finding.url}, {answers}", "")
     yield _figures(finding)
     yield Text()
     yield Text(_sum(finding))

@@ -30,7 +30,8 @@ class Answer:
     @property
     def tokens(self) -> int:
         """Tokens written: the server's count, or where it gives none, pieces of text."""
-        return int(self.usage["completion_tokens"]) if self.usage else len(self.pieces_s)
+        counted = (self.usage or {}).get("completion_tokens")
+        return counted if isinstance(counted, int) else len(self.pieces_s)
 
     @property
     def first_ms(self) -> float:
@@ -66,13 +67,13 @@ def ask(target: Target, body: Json, until_s: float, on_piece: Callable[[], None]
     """
     answer = Answer(time.monotonic())
     with target.stream({**body, "stream": True}, until_s - answer.begun_s) as response:
-        for event in _events(response, target.url):
-            now = time.monotonic()
-            if now > until_s:
-                raise Impatience("An answer took longer than --timeout allows.")
-            if _take(answer, event, now):
+        lines = _in_time(response.iter_lines(), until_s)
+        for event in _events(response, lines, target.url):
+            if _take(answer, event, time.monotonic()):
                 on_piece()
-    answer.ended_s = time.monotonic()
+        answer.ended_s = time.monotonic()
+        for _ in lines:  # to its last byte, or the next request would need a connection of its own
+            pass
     if not answer.pieces_s:
         raise ProbeError("The answer has no text, so that there is nothing to time; try another prompt.")
     return answer
@@ -93,10 +94,18 @@ def _take(answer: Answer, event: Json, now_s: float) -> bool:
     return True
 
 
-def _events(response: httpx.Response, url: str) -> Iterator[dict[str, Any]]:
+def _in_time(lines: Iterator[str], until_s: float) -> Iterator[str]:
+    """Also where a server says nothing but that it still lives."""
+    for line in lines:
+        if time.monotonic() > until_s:
+            raise Impatience("An answer took longer than --timeout allows.")
+        yield line
+
+
+def _events(response: httpx.Response, lines: Iterator[str], url: str) -> Iterator[dict[str, Any]]:
     if not response.headers.get("content-type", "").startswith("text/event-stream"):
         raise ProbeError(f"{url} did not stream its answer, so that its first token cannot be timed.")
-    for line in response.iter_lines():
+    for line in lines:
         data = line.removeprefix("data:").strip() if line.startswith("data:") else ""
         if data == "[DONE]":
             return

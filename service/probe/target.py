@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from service.probe.trouble import Impatience, ProbeError
 CONNECT_S = 10
 LONGEST_MESSAGE = 600
 MOST_MODELS = 8
+VISIBLE = re.compile(r"[!-~]+")
 
 Json = dict[str, Any]
 
@@ -36,11 +38,11 @@ class Target:
     def __init__(self, url: str, key: str | None = None) -> None:
         """Raises ProbeError when `url` is none."""
         self.url = base_url(url)
+        key = (key or "").strip()
+        if key and not VISIBLE.fullmatch(key):
+            raise ProbeError("The key has characters that no key has; is it the right one?")
         headers = {"authorization": f"Bearer {key}"} if key else {}
-        try:
-            self._client = httpx.Client(headers=headers, timeout=CONNECT_S, follow_redirects=False)
-        except UnicodeEncodeError:
-            raise ProbeError("The key has characters that no key has; is it the right one?") from None
+        self._client = httpx.Client(headers=headers, timeout=CONNECT_S, follow_redirects=False)
 
     def close(self) -> None:
         """End the connection."""
@@ -120,6 +122,8 @@ def base_url(url: str) -> str:
         raise ProbeError(f"{url} is no address of a server: {exc}.") from None
     if parts.scheme not in ("http", "https") or not host:
         raise ProbeError(f"{url} is no address of a server; it looks like http://localhost:8000.")
+    if parts.username is not None or parts.password is not None:
+        raise ProbeError("An address holds no name and password here; a key is --key's, or OPENAI_API_KEY's.")
     path = parts.path.rstrip("/").removesuffix("/chat/completions") or "/v1"
     return f"{parts.scheme}://{parts.netloc}{path}"
 

@@ -112,7 +112,7 @@ def cause_of(new: Sent, old: Sent, at: int, spelling: Spelling, *, dropped: bool
         return "template changed"
     if message >= len(new.roles):
         return "history truncated"
-    if message >= len(old.roles):
+    if message >= len(old.roles) or at >= old.prompt_tokens:  # the reply may go on from the last message
         return _of_the_reply(new, old, at, message, spelling)
     return _of_a_message(new, old, message, dropped)
 
@@ -166,10 +166,25 @@ def _of_the_reply(new: Sent, old: Sent, at: int, message: int, spelling: Spellin
         now = _text(new.ids[at : new.end_of_content(message)].tolist(), spelling)
         then = _text(old.ids[at:].tolist(), spelling)
         return "reply re-tokenized" if now and then.startswith(now) else "template changed"
-    text, reply = (
-        _text(ids.tolist(), spelling).strip() for ids in (new.content(message), old.ids[old.prompt_tokens :])
-    )
-    return "reply re-tokenized" if text and text in reply else "message edited"
+    reply = _text(old.ids[old.prompt_tokens :].tolist(), spelling).strip()
+    if message < len(old.roles):  # it went on from what the message had said before
+        text = _text(new.ids[old.prompt_tokens : new.end_of_content(message)].tolist(), spelling).strip()
+        same = reply.startswith(text)
+    else:
+        text = _text(new.content(message).tolist(), spelling).strip()
+        same = text in reply or _called(new, message, reply, spelling)
+    return "reply re-tokenized" if text and same else "message edited"
+
+
+def _called(new: Sent, message: int, reply: str, spelling: Spelling) -> bool:
+    """Whether the parts of a message with calls, which the template marks and spaces, are the reply's."""
+    rest = "".join(reply.split())
+    own = [part for part in new.segments if part.message == message and not part.of_template]
+    for part in own:
+        before, found, rest = rest.partition("".join(_text(new.ids[part.start : part.end], spelling).split()))
+        if not found:
+            return False
+    return len(own) > 1
 
 
 def _message_at(old: Sent, at: int) -> int | None:

@@ -189,6 +189,8 @@ class Renderer:
     def _prompt(self, text: str, plan: Plan, messages: int) -> Prompt:
         self._piecewise.fill(plan)
         ids, counts = plan.assembled()
+        if not ids:
+            raise InvalidValue("These messages come to no token at all; say something.", param="messages")
         return Prompt(ids, tuple(_segments(plan.runs, counts)), messages, str.__str__(text))
 
     async def _done(self, large: bool, work: Callable[[], T]) -> T:

@@ -185,3 +185,52 @@ def test_a_stop_before_the_first_text_gives_the_question_back(seen: Visit, engin
     expect(seen.draft).to_have_value("Name three rivers.")
     expect(seen.page.locator(".turn")).to_have_count(0)
     until(lambda: engine.aborted)
+
+
+def test_a_new_conversation_begins_empty_also_while_an_old_answer_comes_in(
+    seen: Visit, engine: ScriptedEngine
+) -> None:
+    engine.script("Rhine", 60.0, " Danube")
+    seen.ask("Name three rivers.")
+    expect(seen.answers).to_have_text("Rhine")
+    seen.button("New").click()
+    until(lambda: engine.aborted)
+    expect(seen.button("Send")).to_be_visible()
+    seen.page.reload()
+    expect(seen.page.get_by_role("heading", name="One answer is two jobs")).to_be_visible()
+    expect(seen.draft).to_have_value("")
+
+
+def test_a_browser_that_allows_no_storage_loses_nothing_else(browser: Browser, server: Running) -> None:
+    forbid = """for (const name of ["localStorage", "sessionStorage"])
+        Object.defineProperty(window, name, {get() { throw new DOMException("no", "SecurityError"); }});"""
+    with visit(browser, server.url) as seen:
+        seen.page.add_init_script(forbid)
+        seen.page.reload()
+        seen.ask("Name three rivers.")
+        expect(seen.timings).to_have_count(1)
+        seen.button("curl").click()
+        expect(seen.page.get_by_role("dialog")).to_be_visible()
+
+
+def test_of_two_lanes_one_that_is_refused_ends_the_other(seen: Visit, engine: ScriptedEngine) -> None:
+    engine.script("Rhine", 60.0)
+    engine.script(Overloaded("The service is full; come back later.", retry_after_s=7))
+    seen.draft.fill("Name two rivers.")
+    seen.button("Compare").click()
+    expect(seen.trouble).to_be_visible()
+    until(lambda: engine.aborted)
+    expect(seen.button("Send")).to_be_visible()
+
+
+def test_escape_closes_what_is_open_before_it_stops_an_answer(seen: Visit, engine: ScriptedEngine) -> None:
+    engine.script("Rhine", 60.0, " Danube")
+    seen.ask("Name three rivers.")
+    expect(seen.answers).to_have_text("Rhine")
+    seen.button("curl").click()
+    expect(seen.page.get_by_role("dialog")).to_be_visible()
+    seen.page.keyboard.press("Escape")
+    expect(seen.page.get_by_role("dialog")).to_be_hidden()
+    assert not engine.aborted
+    seen.page.keyboard.press("Escape")
+    until(lambda: engine.aborted)

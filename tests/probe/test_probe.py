@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import socket
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -311,6 +313,67 @@ def test_a_prompt_may_come_from_a_file_and_an_empty_one_is_refused(tmp_path: Pat
         twophase("probe", server.url, "--file", str(tmp_path / "asked"))
         assert chats(server)[-1]["messages"][0]["content"].endswith("\nFrom a file.")
         assert twophase("probe", server.url, "--tokens", "0").returncode == 2
+
+
+def test_only_comments_do_not_make_time_stand_still() -> None:
+    async def patient(reply: Reply) -> None:
+        if not await models(reply, "slow"):
+            await reply.head()
+            while True:
+                await reply.raw(b": keep-alive\n\n")
+                await asyncio.sleep(0.1)
+
+    with serving(patient) as server:
+        assert "--timeout" in refused(server, timeout_s=1)
+
+
+def test_an_answer_in_one_piece_has_no_verdict() -> None:
+    async def held_back(reply: Reply) -> None:
+        if not await models(reply, "held"):
+            await reply.head()
+            await reply.token()
+            await reply.end(tokens=128)
+
+    with serving(held_back) as server:
+        assert "128 tokens came in one piece" in refused(server)
+
+
+async def test_timed_requests_share_one_connection() -> None:
+    opened = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        opened.append(writer)
+        with suppress(asyncio.IncompleteReadError, ConnectionError):
+            while head := await reader.readuntil(b"\r\n\r\n"):
+                length = re.search(rb"content-length: (\d+)", head, re.IGNORECASE)
+                await reader.readexactly(int(length[1]) if length else 0)
+                kind, body = b"application/json", b'{"data":[{"id":"m"}]}'
+                if length:
+                    event = b'data: {"choices":[{"delta":{"content":"a"}}]}\n\n'
+                    kind, body = b"text/event-stream", 3 * event + b"data: [DONE]\n\n"
+                writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: %b\r\n" % kind)
+                writer.write(b"transfer-encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n\r\n" % (len(body), body))
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as listening:
+        url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+        await asyncio.to_thread(measure, Wish(url, requests=3), Quiet())
+        assert len(opened) == 1
+        for writer in opened:
+            writer.close()
+
+
+@pytest.mark.parametrize("key", ["sk-secret\r", "sk-secret ", "\tsk-secret"])
+def test_what_surrounds_a_key_is_no_part_of_it(key: str) -> None:
+    with serving(plain(0, 0, 2)) as server:
+        done = twophase("probe", server.url, "--key", key, "--requests", "1")
+        assert done.returncode == 0 and "secret" not in done.stderr
+        assert {seen.headers["authorization"] for seen in server.seen} == {"Bearer sk-secret"}
+
+
+def test_a_key_that_cannot_be_one_and_an_address_with_a_password_are_not_repeated() -> None:
+    for arguments in (("h", "--key", "sk secret"), ("http://me:secret@h",)):
+        done = twophase("probe", *arguments)
+        assert done.returncode == 1 and done.stderr and "secret" not in done.stderr
 
 
 def test_a_key_is_in_no_repr() -> None:

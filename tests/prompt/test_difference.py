@@ -117,6 +117,26 @@ def test_each_change_has_its_cause_and_its_message(smollm2: Model, what: str) ->
     assert found(smollm2, sent(smollm2, now), sent(smollm2, BEFORE, REPLY)) == cause_and_message
 
 
+def test_a_call_that_comes_back_with_other_spaces_is_no_edited_message(qwen3: Model) -> None:
+    asked = [turn("user", f"{STORY} How is the weather in Oslo?")]
+    old = sent(qwen3, asked, '<tool_call>\n{"name":"weather","arguments":{"city":"Oslo"}}\n</tool_call>')
+    call = {"type": "function", "function": {"name": "weather", "arguments": {"city": "Oslo"}}}
+    back: Any = {"role": "assistant", "content": "", "tool_calls": [{"id": "c", **call}]}
+    assert found(qwen3, sent(qwen3, [*asked, back]), old) == ("reply re-tokenized", 1)
+    call["function"] = {"name": "weather", "arguments": {"city": "Rome"}}
+    back = {"role": "assistant", "content": "", "tool_calls": [{"id": "c", **call}]}
+    assert found(qwen3, sent(qwen3, [*asked, back]), old)[0] == "message edited"
+
+
+def test_a_reply_that_went_on_from_its_own_message_is_known_again(smollm2: Model) -> None:
+    begun = [turn("user", STORY), turn("assistant", "The light")]
+    old = sent(smollm2, begun, " went out.", add_generation_prompt=False, continue_final_message=True)
+    new = sent(smollm2, [begun[0], turn("assistant", "The light  went out."), turn("user", "And?")])
+    assert found(smollm2, new, old) == ("reply re-tokenized", 1)
+    new = sent(smollm2, [begun[0], turn("assistant", "The light had gone."), turn("user", "And?")])
+    assert found(smollm2, new, old) == ("message edited", 1)
+
+
 def test_a_time_stamp_in_a_system_prompt_is_found(smollm2: Model) -> None:
     clocks = [f"You are an assistant. It is {time} now. Be brief." for time in ("10:15:01", "10:15:09")]
     old, new = (sent(smollm2, say(word, system=clock)) for word, clock in zip("ab", clocks, strict=True))

@@ -38,7 +38,7 @@ def test_a_key_is_asked_for_kept_in_the_tab_and_never_shown(browser: Browser, sm
         expect(seen.timings).to_have_count(1)
         seen.button("curl").click()
         command = seen.page.locator("#command").text_content() or ""
-        assert "$TWOPHASE_KEY" in command and KEYS["a"] not in command
+        assert "$OPENAI_API_KEY" in command and KEYS["a"] not in command
         seen.page.keyboard.press("Escape")
         seen.page.reload()
         expect(seen.page.locator("#model")).to_contain_text("1,024 tokens")

@@ -2,10 +2,25 @@
 
 const KEY = "twophase-key";
 
+let held = ""; // where the browser allows no storage
+
 /** The API key: for this tab only, never kept beyond it. */
 export const key = {
-  get: () => sessionStorage.getItem(KEY) ?? "",
-  set: (value) => (value ? sessionStorage.setItem(KEY, value) : sessionStorage.removeItem(KEY)),
+  get() {
+    try {
+      return sessionStorage.getItem(KEY) ?? held;
+    } catch {
+      return held;
+    }
+  },
+  set(value) {
+    held = value;
+    try {
+      sessionStorage.setItem(KEY, value);
+    } catch {
+      // It is held until the page is left.
+    }
+  },
 };
 
 export class Refusal extends Error {

@@ -23,16 +23,17 @@ export function comparison(request, signal) {
   ]);
   done
     .then(([off, on]) => {
-      if (on.error || on.stopped) return;
+      if (on.stopped) return;
       outcome.textContent = verdict(off, on);
     })
-    .catch(() => {})
+    .catch(() => Object.values(lanes).forEach((lane) => lane.stop()))
     .finally(() => clock.stop());
   return { card, done };
 }
 
 async function run(lane, answering) {
   const answer = await answering;
+  if (answer.error) throw answer.error; // it broke off in the middle
   lane.finish(answer);
   return answer;
 }
@@ -62,6 +63,10 @@ function lane(name) {
       Object.assign(state, { firstMs: answer.seen.firstMs, nowMs: answer.seen.totalMs, over: true });
       const size = answer.usage ? `, ${plural(answer.usage.completion_tokens, "token")}` : "";
       words.textContent = `first text ${time(answer.seen.firstMs ?? answer.seen.totalMs)}, all ${time(state.nowMs)}${size}`;
+    },
+    stop() {
+      if (!state.over) words.textContent = "stopped";
+      state.over = true;
     },
     scale(mostMs) {
       const first = state.firstMs ?? state.nowMs;

@@ -1,9 +1,9 @@
 // Everything around the conversation: wishes, theme, key, export.
 
 import { address, key } from "./api.js";
-import { $ } from "./dom.js";
+import { $, announce } from "./dom.js";
 import { asCurl, asJson, download } from "./share.js";
-import { keep, talk } from "./talk.js";
+import { keep, talk, toolsFault } from "./talk.js";
 
 const THEME = "twophase-theme";
 const WISHES = ["system", "maxTokens", "temperature", "truncation", "tools"];
@@ -31,20 +31,38 @@ export function wireTheme() {
   const system = matchMedia("(prefers-color-scheme: dark)");
   const isDark = () => (document.documentElement.dataset.theme ?? (system.matches ? "dark" : "light")) === "dark";
   const label = () => $("theme").setAttribute("aria-label", `Use the ${isDark() ? "light" : "dark"} theme`);
-  const chosen = localStorage.getItem(THEME);
+  const chosen = kept(THEME);
   if (chosen) document.documentElement.dataset.theme = chosen;
   label();
   system.addEventListener("change", label);
   $("theme").addEventListener("click", () => {
     document.documentElement.dataset.theme = isDark() ? "light" : "dark";
-    localStorage.setItem(THEME, document.documentElement.dataset.theme);
+    keepValue(THEME, document.documentElement.dataset.theme);
     label();
   });
+}
+
+/** Some browsers allow a page no storage, and throw where it is only looked at. */
+function kept(name) {
+  try {
+    return localStorage.getItem(name);
+  } catch {
+    return null;
+  }
+}
+
+function keepValue(name, value) {
+  try {
+    localStorage.setItem(name, value);
+  } catch {
+    // It holds until the page is left.
+  }
 }
 
 /** Ask for the key; `entered` is called when there is a new one. */
 export function wireKey(entered) {
   const dialog = $("key-dialog");
+  $("key-open").hidden = !key.get();
   $("key-form").addEventListener("submit", () => {
     key.set($("key").value.trim());
     $("key").value = "";
@@ -68,6 +86,7 @@ export function askForKey() {
 export function wireExport(draft) {
   $("export").addEventListener("click", () => download(asJson(), "conversation.json"));
   $("curl").addEventListener("click", () => {
+    if (toolsFault()) return announce(toolsFault());
     $("command").textContent = asCurl(draft());
     $("copied").textContent = "";
     $("curl-dialog").showModal();

@@ -12,6 +12,7 @@ import { troubleCard } from "./trouble.js";
 import { addCard, addTurn, growingTurn, showTalk } from "./view.js";
 
 const POLL_MS = 1500;
+const OPEN = "dialog[open], :popover-open"; // Escape closes these first
 const draft = () => $("draft").value.trim();
 let stopper = null; // of the answer under way
 
@@ -36,19 +37,21 @@ async function send() {
   if (stopper || !text) return;
   if (budget.refusal() || toolsFault()) return announce($("fault").textContent);
   const body = request(text);
-  talk.messages.push({ role: "user", content: text });
-  const asked = addTurn(talk.messages.at(-1), talk.messages.length - 1);
+  const { messages } = talk; // of this conversation: a new one may begin meanwhile
+  messages.push({ role: "user", content: text });
+  const asked = addTurn(messages.at(-1), messages.length - 1);
   $("draft").value = "";
-  const growing = growingTurn(talk.messages.length);
+  const growing = growingTurn(messages.length);
   begin("Answering");
   try {
     const answer = await streamed(body, { signal: stopper.signal, onText: growing.show });
     if (!answer.text && !answer.finish) throw answer.error ?? new DOMException("Stopped.", "AbortError");
-    end(growing, answer);
+    if (messages === talk.messages) end(growing, answer);
   } catch (error) {
+    if (messages !== talk.messages) return;
     growing.remove();
     asked.remove();
-    talk.messages.pop(); // refused, or stopped before any answer: the text goes back to where it can be changed
+    messages.pop(); // refused, or stopped before any answer: the text goes back to where it can be changed
     $("draft").value = [text, $("draft").value].filter(Boolean).join("\n");
     if (error.name !== "AbortError") trouble(error, [["Try again", send]]);
     else announce("Stopped before the answer began.");
@@ -86,6 +89,7 @@ async function compare() {
     card.scrollIntoView({ block: "nearest" });
     announce(card.querySelector(".outcome").textContent);
   } catch (error) {
+    stopper.abort(); // the other one, too
     if (error.name !== "AbortError") {
       card.remove();
       trouble(error, [["Try again", compare]]);
@@ -156,7 +160,8 @@ function wire() {
     send();
   });
   document.addEventListener("keydown", (event) => {
-    if (event.key === "Escape" && stopper) stopper.abort();
+    if (event.key !== "Escape" || event.isComposing || document.querySelector(OPEN)) return;
+    stopper?.abort();
   });
   $("stop").addEventListener("click", () => stopper?.abort());
   $("compare").addEventListener("click", compare);

@@ -19,7 +19,7 @@ export function asCurl(draft) {
   const lines = [
     `curl -N ${quoted(address("v1/chat/completions"))}`,
     `-H 'content-type: application/json'`,
-    ...(key.get() ? [`-H "authorization: Bearer $TWOPHASE_KEY"`] : []),
+    ...(key.get() ? [`-H "authorization: Bearer $OPENAI_API_KEY"`] : []),
     `-d ${quoted(JSON.stringify({ ...body, stream: true, stream_options: { include_usage: true } }))}`,
   ];
   return lines.join(" \\\n  ");

@@ -49,7 +49,7 @@ export function request(draft = "") {
     ...(maxTokens && { max_tokens: Number(maxTokens) }),
     ...(temperature !== "" && { temperature: Number(temperature) }),
     ...(truncation && { truncation }),
-    ...(tools.trim() && { tools: JSON.parse(tools) }),
+    ...(tools.trim() && !toolsFault() && { tools: JSON.parse(tools) }),
   };
 }
 
