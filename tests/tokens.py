@@ -23,7 +23,14 @@ def deltas(
     stream = DecodeStream(skip_special_tokens=skip_special)
     text, sent = "", 0
     for at, token_id in enumerate(ids):
-        text += stream.step(tokenizer, token_id) or ""
+        try:
+            text += stream.step(tokenizer, token_id) or ""
+        except (
+            Exception
+        ) as exc:  # bytes that make no characters may break its state; vLLM starts it anew, too
+            assert str(exc).startswith("Invalid prefix encountered")
+            stream = DecodeStream(skip_special_tokens=skip_special)
+            text += stream.step(tokenizer, token_id) or ""
         found = text.find(stop) if stop else -1
         over = found >= 0 or at == len(ids) - 1
         end = found if found >= 0 else len(text) if over else max(sent, len(text) - max(0, len(stop) - 1))

@@ -24,12 +24,12 @@ def test_every_token_has_its_own_bytes_and_joined_they_are_the_text(model: Model
     tokenizer, vocabulary = model.renderer._tokenizer, model.renderer.vocabulary
     alphabet = Alphabet(vocabulary.bytes_by_id, vocabulary.special_ids)
 
-    @given(text=TEXTS, stop=STOPS, seed=SEEDS)
-    @example(text="👩‍👩‍👧", stop="", seed=0)
-    def holds(text: str, stop: str, seed: int) -> None:
+    @given(text=TEXTS, stop=STOPS, seed=SEEDS, logged=st.booleans())
+    @example(text="👩‍👩‍👧", stop="", seed=0, logged=True)
+    def holds(text: str, stop: str, seed: int, logged: bool) -> None:
         ids = tokenizer.encode(text, add_special_tokens=False).ids
         assume(ids and tokenizer.decode(ids) == text)  # not every tokenizer knows every byte
-        parts = list(deltas(tokenizer, ids, stop=stop))
+        parts = list(deltas(tokenizer, ids, stop=stop, logprobs=logged))
         speller, tokens = Speller(alphabet), list[Spelled]()
         for part in merged(parts, seed):
             taken = speller.take(part)
@@ -47,10 +47,15 @@ def test_no_text_and_no_token_is_lost_even_where_bytes_make_no_characters(model:
     tokenizer, vocabulary = model.renderer._tokenizer, model.renderer.vocabulary
     alphabet = Alphabet(vocabulary.bytes_by_id, vocabulary.special_ids)
 
-    @given(drawn=st.lists(st.integers(0, 10**6) | st.integers(0, 300), min_size=1), stop=STOPS, seed=SEEDS)
-    def holds(drawn: list[int], stop: str, seed: int) -> None:
+    @given(
+        drawn=st.lists(st.integers(0, 10**6) | st.integers(0, 300), min_size=1),
+        stop=STOPS,
+        seed=SEEDS,
+        logged=st.booleans(),
+    )
+    def holds(drawn: list[int], stop: str, seed: int, logged: bool) -> None:
         ids = [at % len(alphabet.bytes_by_id) for at in drawn]
-        parts = list(deltas(tokenizer, ids, stop=stop))
+        parts = list(deltas(tokenizer, ids, stop=stop, logprobs=logged))
         for stream in (parts, merged(parts, seed)):
             speller = Speller(alphabet)
             tokens = [token for part in stream for token in speller.take(part)]
