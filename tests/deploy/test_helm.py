@@ -17,14 +17,16 @@ from tests.deploy.programs import helm
 CHART = ROOT / "deploy" / "helm"
 
 
-def template(*values: str) -> subprocess.CompletedProcess[str]:
+def template(*values: str, file: str | None = None) -> subprocess.CompletedProcess[str]:
     chosen = [word for value in values for word in ("--set", value)]
+    if file is not None:
+        chosen += ["--values", str(CHART / file)]
     command: list[str | Path] = [helm(), "template", "twophase", CHART, "--namespace", "twophase", *chosen]
     return subprocess.run(command, capture_output=True, text=True)
 
 
-def installed(*values: str) -> list[Manifest]:
-    said = template(*values)
+def installed(*values: str, file: str | None = None) -> list[Manifest]:
+    said = template(*values, file=file)
     assert said.returncode == 0, said.stderr
     return objects(said.stdout)
 
@@ -53,6 +55,19 @@ def test_without_values_it_is_what_kustomize_makes() -> None:
             for it in (manifest, theirs[key]):  # helm sets variables of its own last
                 container([it])["env"].sort(key=lambda variable: str(variable["name"]))
         assert manifest == theirs[key]
+
+
+def test_on_gpus_it_asks_for_what_the_overlay_for_gpus_asks_for() -> None:
+    made = installed(file="values-gpu.yaml")
+    for manifest in made:
+        check(manifest)
+    assert faults(made) == []
+    ours, theirs = container(made), container(rendered(KUBERNETES / "overlays" / "gpu"))
+    assert ours["resources"] == theirs["resources"] and ours["image"] == theirs["image"]
+    named = {variable["name"]: variable.get("value") for variable in theirs["env"]}
+    ours_named = {variable["name"]: variable.get("value") for variable in ours["env"]}
+    assert {name: ours_named[name] for name in named} == named
+    assert "claimName: twophase-cache" in template(file="values-gpu.yaml").stdout
 
 
 @pytest.mark.parametrize("drain_s", [0, 60, 600])
