@@ -105,7 +105,7 @@ def good(call: Call) -> bool:
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m bench.overload", description=__doc__)
-    parser.add_argument("--rates", default="4,8,16", help="requests a second (%(default)s)")
+    parser.add_argument("--rates", default="2,4,8", help="requests a second (%(default)s)")
     parser.add_argument("--seconds", type=float, default=25, help="of arrivals at each rate (%(default)g)")
     parser.add_argument("--queues", default="6,16", help="lengths of vllm serve's queue to try (%(default)s)")
     parser.add_argument("--only", default="", help="labels that contain this text")

@@ -19,7 +19,6 @@ but complete answers of exactly the length it asked for.
 - **Twophase** runs with everything on: a tenants file with quotas, every request traced to a collector,
   metrics, a line in the log for each request. **Telemetry off** is the same without the last three.
 - **Front-end CPU** is the CPU time of the server's own process, without its engine's processes.
-  A profile of Twophase with 32 streams has two fifths of it in handing each token to the kernel.
 - **TTFT** runs from sending the request to its first text; all streams of a turn start at once.
 - **Memory** is the highest resident size of the front end's process during the turn.
 

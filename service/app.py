@@ -86,22 +86,7 @@ def build(settings: Settings, engine: Engine, renderer: Renderer) -> Parts:
     models = Models(engine, settings.model_name, settings.lora, settings.lora_folder)
     chat = Chat(settings, engine, renderer, life, quotas, admission, memory, models)
     watch = Watch(engine, life, settings.hang_s, chat.end_all)
-
-    @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        observer.start()
-        living = asyncio.create_task(life.start(observer.traces.start, engine.start, chat.start, watch.start))
-        yield
-        chat.drain()
-        if not living.done():
-            engine.cancel_start()
-        await asyncio.wait({living})  # an engine half started would leave processes behind
-        watch.stop()
-        await engine.aclose()
-        await quotas.aclose()
-        await observer.aclose()
-
-    app = _application(lifespan)
+    app = _application(_lifespan(life, engine, chat, watch, quotas, observer))
     metrics, answering = observer.metrics, Answering(chat, observer, settings)
     gauges = Gauges(life, engine, renderer, admission, observer, memory, settings.model_name)
     for router in (
@@ -117,6 +102,28 @@ def build(settings: Settings, engine: Engine, renderer: Renderer) -> Parts:
     doorbook = metrics.doorbook([route.path for route in app.routes if isinstance(route, Route)])
     _surround(app, settings, tenants, doorbook)
     return Parts(app, engine, renderer, life, chat, tenants, admission, observer, doorbook)
+
+
+def _lifespan(
+    life: Life, engine: Engine, chat: Chat, watch: Watch, quotas: Quotas, observer: Observer
+) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
+    """What starts and ends with the server, in this order."""
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        observer.start()
+        living = asyncio.create_task(life.start(observer.traces.start, engine.start, chat.start, watch.start))
+        yield
+        chat.drain()
+        if not living.done():
+            engine.cancel_start()
+        await asyncio.wait({living})  # an engine half started would leave processes behind
+        watch.stop()
+        await engine.aclose()
+        await quotas.aclose()
+        await observer.aclose()
+
+    return lifespan
 
 
 def _surround(app: FastAPI, settings: Settings, tenants: Tenants, doorbook: Doorbook) -> None:
@@ -198,6 +205,15 @@ def assemble(settings: Settings, model: str) -> Parts:
     return build(settings, engine, renderer)
 
 
+async def serve(server: Server, parts: Parts, address: socket.socket) -> None:
+    """Serve until the server ends; whatever is under way then is told of."""
+    try:
+        await server.serve(sockets=[address])
+    finally:
+        # A second signal ends without the lifespan's end, and what runs is cancelled only after this.
+        parts.observer.tell_at_once()
+
+
 def run(settings: Settings, model: str, address: socket.socket, say: Callable[[str], None]) -> None:
     """Serve `model`, a folder or a Hugging Face id, until a signal comes; `say` tells how it goes.
 
@@ -222,15 +238,8 @@ def run(settings: Settings, model: str, address: socket.socket, say: Callable[[s
 
     signal.signal(signal.SIGHUP, read_again)
     say("starting the engine; this takes about half a minute")
-
-    async def served() -> None:
-        try:
-            await server.serve(sockets=[address])
-        finally:
-            parts.observer.tell()  # a second signal ends without the lifespan's end
-
     try:
-        uvloop.run(served())
+        uvloop.run(serve(server, parts, address))
     finally:
         parts.renderer.close()
     if server.failure is not None:

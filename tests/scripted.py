@@ -46,6 +46,7 @@ class ScriptedEngine(Engine):
         self.refusal: ServiceError | None = None
         self.dead = False
         self.frozen = False
+        self.trial_s = 0.0  # to try a constraint
         self._steps = 0
         self.start_s = 0.0
         self.start_failure: Exception | None = None
@@ -85,7 +86,8 @@ class ScriptedEngine(Engine):
             raise self.start_failure
 
     async def check_constraint(self, constraint: Constraint, tenant: str) -> None:
-        """Everything passes; what cannot be compiled is for tests on the real engine."""
+        """Everything passes, after a while; what cannot be compiled is for tests on the real engine."""
+        await asyncio.sleep(self.trial_s)
 
     def plan_calls(
         self, tools: Sequence[Mapping[str, Any]], n: int, *, parallel: bool, stream: bool

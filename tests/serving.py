@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import httpx
 import uvloop
 
+from service import app
 from service.app import Parts, build
 from service.chat.life import Life
 from service.engine.protocol import Engine
@@ -63,7 +64,7 @@ def running(
         url = f"http://127.0.0.1:{port}"
         box.append(Running(url, port, server, parts, renderer, loop, threading.current_thread()))
         started.set()
-        await server.serve(sockets=[address])
+        await app.serve(server, parts, address)
 
     thread = threading.Thread(target=lambda: uvloop.run(serve()), name="server")
     thread.start()

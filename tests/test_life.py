@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -15,6 +16,8 @@ from service.settings import Settings
 from tests.conftest import body
 from tests.scripted import ScriptedEngine
 from tests.serving import Running, running, until
+
+CHAT = "/v1/chat/completions"
 
 
 def test_a_starting_service_is_alive_and_not_ready(settings: Settings, renderer: Renderer) -> None:
@@ -109,6 +112,46 @@ def test_an_engine_that_dies_after_it_stood_still_ends_the_service(renderer: Ren
         engine.dead = True
         server.thread.join(10)
         assert not server.thread.is_alive() and isinstance(server.server.failure, EngineUnavailable)
+
+
+def test_what_was_still_prepared_when_the_engine_stood_still_is_refused(renderer: Renderer) -> None:
+    engine = ScriptedEngine()
+    engine.trial_s = 2.0
+    with (
+        running(Settings(hang_s=0.5), engine, renderer) as server,
+        server.client() as client,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        asked = pool.submit(client.post, CHAT, json=body(response_format={"type": "json_object"}))
+        engine.frozen = True
+        answer = asked.result(10)
+        assert answer.status_code == 503 and answer.json()["error"]["code"] == "engine_unavailable"
+        assert engine.started == []
+
+
+def test_a_deadline_holds_while_a_schema_is_tried(client: httpx.Client, engine: ScriptedEngine) -> None:
+    engine.trial_s = 20.0
+    began = time.monotonic()
+    headers = {"x-request-timeout-ms": "300"}
+    answer = client.post(CHAT, json=body(response_format={"type": "json_object"}), headers=headers)
+    assert answer.status_code == 504 and answer.json()["error"]["code"] == "deadline_exceeded"
+    assert time.monotonic() - began < 10
+
+
+def test_a_second_signal_tells_of_what_it_ends(
+    server: Running, engine: ScriptedEngine, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    engine.script("word ", 60.0)
+    with server.client() as client, client.stream("POST", CHAT, json=body(stream=True)) as response:
+        lines = response.iter_lines()
+        next(lines)
+        for _ in range(2):
+            server.loop.call_soon_threadsafe(server.server.handle_exit, 2, None)
+        server.thread.join(10)
+    assert not server.thread.is_alive()
+    told = [str(record.msg) for record in caplog.records if record.name == "twophase.request"]
+    assert len(told) == 1 and "output_tokens=1" in told[0]
 
 
 def test_an_idle_engine_that_answers_is_never_taken_for_hung(renderer: Renderer) -> None:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 import orjson
 from pydantic import BaseModel, ConfigDict, Field
 
+from service.chat.depth import MAX_DEPTH, too_deep
 from service.chat.tools import Tool, ToolChoice, parameters_of
 from service.engine.protocol import Constraint
 from service.errors import InvalidValue, MissingValue
@@ -150,10 +151,9 @@ def _json_object(value: dict[str, Any] | str, field: str) -> str:
             value = ""
     if not isinstance(value, dict):
         raise InvalidValue(f"{field} is not a JSON object.", param=field)
-    try:
-        return _json(value)
-    except TypeError:  # what came as a string may be deeper than a body can be
-        raise InvalidValue(f"{field} is nested too deep.", param=field) from None
+    if too_deep(value):
+        raise InvalidValue(f"{field} is nested deeper than {MAX_DEPTH} levels.", param=field)
+    return _json(value)
 
 
 def _json(value: Any) -> str:

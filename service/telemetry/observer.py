@@ -88,6 +88,11 @@ class Observer:
         while self._tell_some():
             pass
 
+    def tell_at_once(self) -> None:
+        """From now on, and of all that are over already: there may be no later."""
+        self._loop = None
+        self.tell()
+
     async def told(self) -> None:
         """Returns when all that are over have been told of; streams have their turn in between."""
         while self._tell_some():  # noqa: ASYNC110  # it waits for nothing, it makes way
@@ -104,8 +109,7 @@ class Observer:
 
     async def aclose(self) -> None:
         """Stop measuring, tell of the last requests and send their spans, within a short limit."""
-        self._loop = None
-        self.tell()
+        self.tell_at_once()
         if self._sampling is not None:
             self._sampling.cancel()
             with contextlib.suppress(asyncio.CancelledError):

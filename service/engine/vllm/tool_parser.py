@@ -145,7 +145,7 @@ class _Streaming(_Reader):
             and self._added.isdisjoint(delta.token_ids)
         )
         if self._past and not plain:
-            self._parse(ended=False)
+            self._parse(*self._unread(), ended=False)
             self._past = False
         self._texts.append(delta.text)
         self._token_ids += delta.token_ids
@@ -154,9 +154,9 @@ class _Streaming(_Reader):
         text, delta.text = delta.text, ""
         if self._called and not ended and len(self._token_ids) < TOGETHER_TOKENS:
             return
-        unread = "".join(self._texts)
+        unread, ids = self._unread()
         try:
-            said = self._parse(ended=ended)
+            said = self._parse(unread, ids, ended=ended)
         except Exception:
             delta.text = unread
             raise
@@ -166,9 +166,12 @@ class _Streaming(_Reader):
         # A text that is empty says nothing of what the parser holds back.
         self._past = plain and bool(text) and not self._called and delta.text == text
 
-    def _parse(self, *, ended: bool) -> Any:
+    def _unread(self) -> tuple[str, list[int]]:
         text, ids = "".join(self._texts), self._token_ids
         self._texts, self._token_ids = [], []
+        return text, ids
+
+    def _parse(self, text: str, ids: list[int], *, ended: bool) -> Any:
         return self._parser.parse_delta(text, ids, self._request, (), finished=ended)
 
 
