@@ -95,7 +95,8 @@ def test_an_engine_that_stands_still_is_seen_and_forgiven_when_it_moves(renderer
         engine.frozen = True
         ended = running_answer.result(10)
         assert ended.status_code == 503 and ended.json()["error"]["code"] == "engine_unavailable"
-        assert client.get("/readyz").json()["error"]["code"] == "engine_unavailable"
+        for probe in ("/readyz", "/health"):
+            assert client.get(probe).json()["error"]["code"] == "engine_unavailable"
         assert client.post("/v1/chat/completions", json=body()).status_code == 503
         assert client.get("/livez").status_code == 200
         engine.frozen = False

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import orjson
@@ -28,6 +30,57 @@ def test_every_chunk_has_the_envelope_and_exactly_one_finish(chat: Chat) -> None
     assert all("finish_reason" in chunk["choices"][0] for chunk in events.chunks)
     assert events.finishes() == ["length"]
     assert events.text() == "word " * 4
+
+
+def test_the_usage_chunk_has_the_envelope_of_its_stream(chat: Chat) -> None:
+    chunks = read(chat(stream=True, stream_options={"include_usage": True})).objects
+    assert chunks[-1]["choices"] == [] and chunks[-1]["usage"]["completion_tokens"] == 4
+    assert {chunk["object"] for chunk in chunks} == {"chat.completion.chunk"}
+    assert len({(chunk["id"], chunk["created"], chunk["model"]) for chunk in chunks}) == 1
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_body_with_repeated_keys_is_read_in_one_way_throughout(
+    client: httpx.Client, engine: ScriptedEngine, stream: bool
+) -> None:
+    said, meant = (json.dumps([{"role": "user", "content": text}]) for text in ("a " * 50, "b"))
+    last = json.dumps(stream)
+    raw = (
+        f'{{"messages": {said}, "max_tokens": 1, "stream": {json.dumps(not stream)}, "messages": {meant}, '
+        f'"stream": {last}, "stream_options": {{"include_usage": true}}, "max_tokens": 3}}'
+    )
+    if not stream:
+        raw = raw.replace('"stream_options": {"include_usage": true}, ', "")
+    answer = client.post("/v1/chat/completions", content=raw, headers={"content-type": "application/json"})
+    usage = read(answer).usage if stream else answer.json()["usage"]
+    alone = client.post("/v1/chat/completions", json={"messages": json.loads(meant), "max_tokens": 3}).json()
+    assert usage is not None
+    assert usage["prompt_tokens"] == alone["usage"]["prompt_tokens"] and usage["completion_tokens"] == 3
+    assert engine.started[-2].token_ids == engine.started[-1].token_ids
+
+
+@pytest.mark.parametrize("media_type", ["application/json; charset=utf-8", "Application/JSON;charset=UTF-8"])
+def test_json_may_name_its_character_set(client: httpx.Client, media_type: str) -> None:
+    content = json.dumps(body()).encode()
+    answer = client.post("/v1/chat/completions", content=content, headers={"content-type": media_type})
+    assert answer.status_code == 200
+
+
+def test_two_answers_with_one_id_are_each_their_own_to_the_end(
+    server: Running, engine: ScriptedEngine
+) -> None:
+    engine.script("one ", 0.5, "one")
+    engine.script("two ", 0.5, "two")
+    same = {"x-request-id": "same-1"}
+
+    def ask(_: int) -> str:
+        with server.client() as client:
+            answer = client.post("/v1/chat/completions", json=body(max_tokens=9, stream=True), headers=same)
+            return read(answer).text()
+
+    with ThreadPoolExecutor(2) as pool:
+        assert sorted(pool.map(ask, range(2))) == ["one one", "two two"]
+    assert len({work.id for work in engine.started}) == 2
 
 
 def test_role_comes_once_with_the_first_content(chat: Chat) -> None:

@@ -78,6 +78,14 @@ def test_values_that_cannot_be_are_refused_by_name(small: Served, web: httpx.Cli
             assert time.monotonic() - began < 3
 
 
+def test_the_largest_and_the_smallest_seed_are_served(small: Served, web: httpx.Client) -> None:
+    with unharmed(small, web):
+        for seed in (2**63 - 1, -1, 0):
+            for stream in (False, True):
+                answer = web.post(CHAT, json=body(seed=seed, max_tokens=2, stream=stream))
+                assert answer.status_code == 200 and "error" not in answer.text, answer.text
+
+
 def test_a_prompt_as_long_as_the_window_is_refused_before_the_engine_sees_it(
     small: Served, web: httpx.Client, reference: Reference
 ) -> None:
