@@ -42,6 +42,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--words", type=_counts, help="words of the cold prompts, like 100,1000,4000; 0 for none (by model)")
     add("--known", type=_counts, help="words that a conversation began with; 0 for none (by model)")
     add("--tokens", type=_positive, help="tokens in each stream (128, or 64 for a model that is no toy)")
+    add("--requests", type=_positive, help="cold prompts in a turn (12 to 120, by their length)")
     add("--only", type=_names, default=USUAL, help=f"some of {','.join(CONTESTANTS)}")
     add("--model", default="one-layer", help="one-layer (made here), smollm2, a folder or a Hugging Face id")
     add("--quick", action="store_true", help="by default, two rounds of 64 streams and of 1,000 words")
@@ -72,6 +73,7 @@ def _options(given: argparse.Namespace) -> Options:
         words=[count for count in words if count],
         known=[count for count in known if count],
         tokens=given.tokens or (128 if toy else 64),
+        requests=given.requests,
         rounds=given.rounds or (2 if given.quick else 5),
         minutes=given.minutes,
         calm=given.calm / 100,

@@ -44,6 +44,7 @@ class Options:
     words: Sequence[int]
     known: Sequence[int]
     tokens: int
+    requests: int | None  # cold prompts in a turn
     rounds: int
     minutes: float
     calm: float
@@ -56,7 +57,7 @@ class Options:
         """The loads, smallest first."""
         repeat = self.model == TOY
         loads = [streams(count, self.tokens, repeat=repeat) for count in sorted(self.streams)]
-        loads += [prompts(words) for words in sorted(self.words)]
+        loads += [prompts(words, self.requests) for words in sorted(self.words)]
         return loads + [further_turns(words) for words in sorted(self.known)]
 
     @property

@@ -48,9 +48,10 @@ def streams(count: int, tokens: int, *, repeat: bool) -> Shape:
     return Shape(f"{count} streams", count, count * times, STREAM_PROMPT_WORDS, tokens)
 
 
-def prompts(words: int) -> Shape:
-    """Cold prompts of `words` words with a short answer; the longer, the fewer."""
-    return Shape(f"{words} words", 1, max(12, min(120, 48_000 // words)), words, PROMPT_TOKENS_OUT)
+def prompts(words: int, requests: int | None = None) -> Shape:
+    """Cold prompts of `words` words with a short answer; the longer, the fewer, unless that is given."""
+    usual = max(12, min(120, 48_000 // words))
+    return Shape(f"{words} words", 1, requests or usual, words, PROMPT_TOKENS_OUT)
 
 
 def further_turns(words: int) -> Shape:

@@ -180,6 +180,7 @@ def test_few_streams_are_asked_more_than_once_and_long_prompts_less_often() -> N
     assert [streams(count, 128, repeat=True).requests for count in (8, 64)] == [32, 64]
     assert streams(8, 128, repeat=False).requests == 8
     assert [prompts(words).requests for words in (100, 1000, 4000)] == [120, 48, 12]
+    assert prompts(1000, 6).requests == 6
     short = lead_in(streams(8, 128, repeat=True))
     assert (short.streams, short.requests, short.tokens) == (8, 8, 32)
 

@@ -37,6 +37,26 @@ def test_of_three_hundred_at_once_as_many_as_fit_are_served_and_the_others_told_
     for answer in answers:
         if answer.status_code == 429:
             assert answer.json()["error"]["code"] == "overloaded"
-            assert answer.headers["retry-after"].isdigit()
+            assert answer.headers["retry-after"].isdigit() and int(answer.headers["retry-after"]) >= 1
         elif answer.headers["content-type"].startswith("text/event-stream"):
             assert answer.text.endswith("data: [DONE]\n\n")
+
+
+def test_so_many_answers_to_one_request_take_so_many_slots(renderer: Renderer) -> None:
+    engine = ScriptedEngine()
+    engine.script("one ", 30.0, "two")
+    settings = Settings(max_running=RUNNING, max_waiting=WAITING, slo_ttft_ms=600_000)
+    with running(settings, engine, renderer) as server, server.client() as client:
+        with (
+            client.stream("POST", CHAT, json=body(n=RUNNING, stream=True)) as response,
+            ThreadPoolExecutor(1) as pool,
+        ):
+            lines = response.iter_lines()
+            next(lines)
+            assert f"twophase_slots_held {RUNNING}.0\n" in client.get("/metrics").text
+            other = pool.submit(client.post, CHAT, json=body())
+            until(lambda: server.parts.admission.waiting == 1)
+            assert len(engine.started) == 1
+            response.close()
+            assert other.result().status_code == 200
+        until(lambda: server.parts.admission.held == 0)

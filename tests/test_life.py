@@ -16,6 +16,7 @@ from service.settings import Settings
 from tests.conftest import body
 from tests.scripted import ScriptedEngine
 from tests.serving import Running, running, until
+from tests.wire import connect, replies, to_the_end
 
 CHAT = "/v1/chat/completions"
 
@@ -153,6 +154,71 @@ def test_a_second_signal_tells_of_what_it_ends(
     assert not server.thread.is_alive()
     told = [str(record.msg) for record in caplog.records if record.name == "twophase.request"]
     assert len(told) == 1 and "output_tokens=1" in told[0]
+
+
+SCHEMA: dict[str, object] = {"response_format": {"type": "json_object"}}
+FORMAT = {"type": "json_schema", "schema": {"type": "object"}}
+UNDER_WAY: dict[str, tuple[str, dict[str, object]]] = {
+    "a whole answer": (CHAT, {}),
+    "one that is prepared": (CHAT, SCHEMA),
+    "a stream that is prepared": (CHAT, {"stream": True, **SCHEMA}),
+    "what it would cost": (f"{CHAT}/explain", SCHEMA),
+    "a message": ("/v1/messages", {"output_config": {"format": FORMAT}}),
+}
+
+
+@pytest.mark.parametrize(("route", "fields"), UNDER_WAY.values(), ids=UNDER_WAY)
+def test_what_has_no_response_at_the_drain_limit_is_refused_in_its_own_shape(
+    renderer: Renderer, caplog: pytest.LogCaptureFixture, route: str, fields: dict[str, object]
+) -> None:
+    engine = ScriptedEngine()
+    engine.trial_s = 60.0
+    engine.script("word ", 60.0, "never")
+    with (
+        running(Settings(drain_s=0.5), engine, renderer) as server,
+        server.client() as client,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        asked = pool.submit(client.post, route, json=body(**fields))
+        until(lambda: server.life.in_flight == 1)
+        server.loop.call_soon_threadsafe(server.server.handle_exit, 15, None)
+        answer = asked.result(20)
+        server.thread.join(20)
+        page = server.parts.observer.metrics.render()[0].decode()
+    assert answer.status_code == 503 and answer.headers["content-type"] == "application/json"
+    assert answer.headers["retry-after"].isdigit() and answer.headers["x-request-id"]
+    assert "shutting down" in answer.json()["error"]["message"]
+    assert "finish_reason" not in answer.text
+    counted = 0.0 if route.endswith("explain") else 1.0
+    assert f'twophase_requests_total{{outcome="draining"}} {counted}' in page
+    assert server.life.in_flight == 0 and server.parts.admission.held == 0
+    assert "Exception in ASGI application" not in caplog.text
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_who_is_still_sending_a_body_at_the_end_is_told_so(
+    renderer: Renderer, caplog: pytest.LogCaptureFixture, others: int
+) -> None:
+    engine = ScriptedEngine()
+    engine.script(60.0, "never")
+    head = f"POST {CHAT} HTTP/1.1\r\nHost: t\r\nContent-Type: application/json\r\n"
+    with (
+        running(Settings(drain_s=0.5), engine, renderer) as server,
+        server.client() as client,
+        ThreadPoolExecutor(1) as pool,
+        connect(server) as wire,
+    ):
+        for _ in range(others):
+            pool.submit(client.post, CHAT, json=body())
+        wire.sendall(f"{head}Content-Length: 100\r\n\r\n{{".encode())
+        until(lambda: len(server.parts.observer.metrics.inflight) == 1 + others)
+        until(lambda: server.life.in_flight == others)
+        server.loop.call_soon_threadsafe(server.server.handle_exit, 15, None)
+        [reply] = replies(to_the_end(wire))
+        server.thread.join(20)
+    assert (reply.status, reply.code) == (503, "draining") and reply.headers["retry-after"].isdigit()
+    assert b"could not finish" in reply.content
+    assert "Exception in ASGI application" not in caplog.text
 
 
 def test_an_idle_engine_that_answers_is_never_taken_for_hung(renderer: Renderer) -> None:

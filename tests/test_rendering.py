@@ -134,11 +134,28 @@ class TestTemplates:
         ],
     )
     def test_a_template_or_a_reserved_name_in_a_request_is_refused_unread(
-        self, client: httpx.Client, engine: Sized, fields: dict[str, Any], param: str
+        self, server: Running, client: httpx.Client, engine: Sized, fields: dict[str, Any], param: str
     ) -> None:
-        for route in (CHAT, EXPLAIN, "/tokenize"):
-            refused(client.post(route, json=body(**fields)), "invalid_template", param=param)
+        with probed(server):
+            for route in (CHAT, EXPLAIN, "/tokenize"):
+                for stream in (False, True):
+                    response = client.post(route, json=body(stream=stream, **fields))
+                    assert response.headers["content-type"] == "application/json"
+                    refused(response, "invalid_template", param=param)
         assert engine.started == []
+
+    def test_a_template_in_a_request_of_another_api_is_refused_or_left_out(
+        self, client: httpx.Client, engine: Sized
+    ) -> None:
+        faces: dict[str, dict[str, Any]] = {
+            "/v1/messages": {"messages": [said("user", 2)], "max_tokens": 2},
+            "/v1/responses": {"input": "Hi", "max_output_tokens": 2},
+        }
+        for route, asked in faces.items():
+            response = client.post(route, json={**asked, "chat_template_kwargs": {"chat_template": "x"}})
+            assert response.status_code == 400 and "chat_template_kwargs.chat_template" in response.text
+            response = client.post(route, json={**asked, "chat_template": self.LOOPING})
+            assert response.status_code == 200 and response.headers["x-ignored-params"] == "chat_template"
 
 
 class TestMessages:

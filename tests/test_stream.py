@@ -11,6 +11,7 @@ import httpx
 import orjson
 import pytest
 
+from service.engine.protocol import Delta
 from service.errors import EngineUnavailable
 from service.settings import Settings
 from tests.conftest import Chat, body
@@ -104,6 +105,20 @@ def test_an_answer_without_any_text_still_has_role_and_finish(engine: ScriptedEn
     events = read(chat(stream=True))
     assert events.chunks[0]["choices"][0]["delta"] == {"role": "assistant", "content": ""}
     assert events.finishes() == ["stop"]
+
+
+@pytest.mark.parametrize("said", [[], ["Done."]])
+def test_the_end_token_is_counted_in_both_modes_and_never_shown(
+    engine: ScriptedEngine, chat: Chat, said: list[str]
+) -> None:
+    for _ in range(2):
+        engine.script(*said, Delta(0, "", [2], "stop"))
+    whole = chat(max_tokens=64).json()
+    events = read(chat(max_tokens=64, stream=True, stream_options={"include_usage": True}))
+    [choice] = whole["choices"]
+    assert choice["message"]["content"] == events.text() == "".join(said)
+    assert [choice["finish_reason"]] == events.finishes() == ["stop"]
+    assert whole["usage"] == events.usage and whole["usage"]["completion_tokens"] == len(said) + 1
 
 
 @pytest.mark.parametrize("number", [10**40, -(10**99), 1e308])
@@ -233,6 +248,39 @@ def test_two_requests_with_one_id_do_not_touch_each_other(server: Running, engin
         until(lambda: engine.aborted == [engine.started[0].id])
 
 
+def test_no_figure_is_ever_negative_whoever_leaves_under_whichever_id(
+    server: Running, client: httpx.Client, engine: ScriptedEngine
+) -> None:
+    def figures() -> dict[str, float]:
+        lines = client.get("/metrics").text.splitlines()
+        found = (line.rpartition(" ") for line in lines if line.startswith("twophase_"))
+        return {name: float(value) for name, _, value in found}
+
+    engine.script("stays ", 1.0, "to the end")
+    engine.script("leaves ", 30.0, "never")
+    asked = body(stream=True, max_tokens=9, request_id="same-1")
+    with _post(server, asked, headers="X-Request-Id: same-1\r\n") as stays:
+        until(lambda: len(engine.started) == 1)
+        with _post(server, asked, headers="X-Request-Id: same-1\r\n"):
+            until(lambda: figures()['twophase_inflight{state="decode"}'] == 2)
+            both = figures()
+        until(lambda: engine.aborted == [engine.started[1].id])
+        until(lambda: figures()['twophase_requests_total{outcome="client_abort"}'] == 1)
+        one = figures()
+        received = bytearray()
+        while not received.endswith(b"0\r\n\r\n"):
+            received += stays.recv(1 << 16)
+    assert b"to the end" in received and b"[DONE]" in received
+    until(lambda: figures()['twophase_requests_total{outcome="ok"}'] == 1)
+    none = figures()
+    assert server.life.in_flight == 0
+    for moment in (both, one, none):
+        assert {name: value for name, value in moment.items() if value < 0} == {}
+    held = [[value for name, value in at.items() if "inflight" in name] for at in (both, one, none)]
+    assert [sum(values) for values in held] == [2, 1, 0]
+    assert [at["twophase_slots_held"] for at in (both, one, none)] == [2, 1, 0]
+
+
 def test_a_draining_service_refuses_new_requests_and_finishes_what_runs(
     server: Running, engine: ScriptedEngine
 ) -> None:
@@ -252,7 +300,7 @@ def test_a_draining_service_refuses_new_requests_and_finishes_what_runs(
 
 
 def test_an_answer_longer_than_the_drain_limit_ends_with_an_error_event(
-    server: Running, engine: ScriptedEngine, settings: Settings
+    server: Running, engine: ScriptedEngine, settings: Settings, caplog: pytest.LogCaptureFixture
 ) -> None:
     engine.script("word ", 60.0, "never")
     with _post(server, body(stream=True)) as wire:
@@ -262,6 +310,7 @@ def test_an_answer_longer_than_the_drain_limit_ends_with_an_error_event(
         assert b'"code":"draining"' in received and b"[DONE]" not in received
         server.thread.join(settings.drain_s + 10)
         assert not server.thread.is_alive() and len(engine.aborted) == 1
+    assert "graceful shutdown exceeded" not in caplog.text, "it ends at the limit, not some time after"
 
 
 def _post(

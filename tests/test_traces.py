@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import httpx
 import pytest
@@ -15,12 +17,15 @@ from service.prompt.renderer import Renderer
 from service.settings import Settings
 from tests.conftest import body
 from tests.scripted import ScriptedEngine
-from tests.serving import Running, running
+from tests.serving import Running, running, until
+from tests.sse import read
 from tests.telemetry.collector import GrpcCollector, grpc_collector
+from tests.wire import connect
 
 CHAT = "/v1/chat/completions"
 TRACE = "11112222333344445555666677778888"
 CALLER = "aaaabbbbccccdddd"
+PAGE = "https://chat.example.org"
 HEADERS = {"traceparent": f"00-{TRACE}-{CALLER}-01"}
 
 
@@ -41,6 +46,20 @@ def server(
     """The service, exporting to the collector."""
     with running(settings, engine, renderer) as server:
         yield server
+
+
+@contextmanager
+def surrounded(settings: Settings, engine: ScriptedEngine, renderer: Renderer) -> Iterator[Running]:
+    """The service with all that can surround a request: traces, and pages of another origin."""
+    with running(settings.model_copy(update={"cors_origins": (PAGE,)}), engine, renderer) as server:
+        yield server
+
+
+def from_a_page(**fields: object) -> bytes:
+    """A chat request as the browser sends it for a page of that origin."""
+    content = json.dumps(body(**fields)).encode()
+    head = f"POST {CHAT} HTTP/1.1\r\nHost: t\r\nOrigin: {PAGE}\r\nContent-Type: application/json\r\n"
+    return head.encode() + b"Content-Length: %d\r\n\r\n" % len(content) + content
 
 
 def tree(collector: GrpcCollector, count: int) -> dict[str, Span]:
@@ -166,6 +185,32 @@ def test_a_failed_request_has_an_ended_tree_up_to_where_it_failed(
     assert under(spans, "chat smollm2-135m-instruct")[-1] == "decode"
 
 
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("taken", [False, True])
+def test_an_engine_that_fails_before_the_first_token_is_an_error_in_answer_count_and_trace(
+    client: httpx.Client, collector: GrpcCollector, engine: ScriptedEngine, taken: bool, stream: bool
+) -> None:
+    fault = EngineUnavailable("The engine has stopped; try again later.")
+    if taken:
+        engine.script(0.05, fault)
+    else:
+        engine.refusal = fault
+    answer = client.post(CHAT, json=body(stream=stream), headers=HEADERS)
+    if taken and stream:
+        events = read(answer)
+        assert len(events.data) == 1 and events.error and events.error["code"] == "engine_unavailable"
+    else:
+        assert answer.status_code == 503 and answer.headers["content-type"] == "application/json"
+        assert answer.json()["error"]["code"] == "engine_unavailable"
+    assert '"finish_reason"' not in answer.text and "[DONE]" not in answer.text
+    spans = tree(collector, 5)
+    for name in (f"POST {CHAT}", "chat smollm2-135m-instruct"):
+        assert spans[name].status.code == Status.STATUS_CODE_ERROR
+    page = client.get("/metrics").text
+    assert 'twophase_requests_total{outcome="engine_error"} 1.0' in page
+    assert 'twophase_requests_total{outcome="ok"} 0.0' in page
+
+
 def test_an_abandoned_request_has_an_ended_tree_and_is_no_error(
     client: httpx.Client, collector: GrpcCollector, engine: ScriptedEngine
 ) -> None:
@@ -176,6 +221,74 @@ def test_an_abandoned_request_has_an_ended_tree_and_is_no_error(
     chat = "chat smollm2-135m-instruct"
     assert under(spans, chat) == ["render", "admission", "queue_or_prefill"]
     assert spans[f"POST {CHAT}"].status.code == Status.STATUS_CODE_UNSET
+
+
+@pytest.mark.parametrize("telling", [False, True])
+def test_nothing_of_a_body_that_cannot_be_read_is_in_a_span(
+    collector: GrpcCollector, settings: Settings, engine: ScriptedEngine, renderer: Renderer, telling: bool
+) -> None:
+    word = b"KESTREL"
+    good = json.dumps(body(messages=[{"role": "user", "content": word.decode()}])).encode()
+    form = b'--x\r\nContent-Disposition: form-data; name="messages"\r\n\r\n' + word + b"\r\n--x--\r\n"
+    unreadable = [
+        (good.replace(word, word + b"\xff"), "application/json"),
+        (good.decode().encode("utf-16"), "application/json"),
+        (good.replace(word, word + b"\\ud800"), "application/json"),
+        (good.replace(b'"max_tokens"', b'"' + word + b'\\udfff"'), "application/json"),
+        (good[:-1], "application/json"),
+        (b"\xff\xfe\x80\x81" + word, "application/json"),
+        (form, "multipart/form-data; boundary=x"),
+    ]
+    changed = settings.model_copy(update={"trace_content": telling})
+    with running(changed, engine, renderer) as server, server.client() as client:
+        for content, media_type in unreadable:
+            answer = client.post(CHAT, content=content, headers={"content-type": media_type})
+            assert answer.status_code in (400, 415) and word not in answer.content
+        spans = collector.wait_for(len(unreadable))
+        assert {span.name for span in spans} == {f"POST {CHAT}"} and len(spans) == len(unreadable)
+        for shape in (word, word.decode().encode("utf-16-le"), word.hex().encode()):
+            assert not any(shape in span.SerializeToString() for span in spans)
+        client.post(CHAT, content=good, headers={"content-type": "application/json"})
+        all_spans = collector.wait_for(len(unreadable) + 7)
+        assert any(word in span.SerializeToString() for span in all_spans) == telling
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_all_that_surrounds_a_request_hides_no_leaving_and_holds_back_no_delta(
+    collector: GrpcCollector,
+    settings: Settings,
+    engine: ScriptedEngine,
+    renderer: Renderer,
+    caplog: pytest.LogCaptureFixture,
+    stream: bool,
+) -> None:
+    engine.script("first ", 30.0, "never")
+    with surrounded(settings, engine, renderer) as server:
+        with connect(server) as wire:
+            wire.sendall(from_a_page(stream=stream, max_tokens=50))
+            until(lambda: len(engine.started) == 1)
+            if stream:
+                received = b""
+                while b"first " not in received:
+                    received += wire.recv(65_536)
+                assert f"access-control-allow-origin: {PAGE}".encode() in received
+        until(lambda: len(engine.aborted) == 1, within_s=2)
+        until(lambda: server.life.in_flight == 0)
+        until(lambda: f"POST {CHAT}" in {span.name for span in collector.spans})
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+def test_all_that_surrounds_a_stream_leaves_a_bound_to_who_does_not_read(
+    collector: GrpcCollector, settings: Settings, engine: ScriptedEngine, renderer: Renderer
+) -> None:
+    engine.script(*["x" * 9000] * 900, 60.0, "never")
+    with (
+        surrounded(settings, engine, renderer) as server,
+        connect(server, receive_bytes=65_536) as wire,
+    ):
+        wire.sendall(from_a_page(stream=True, max_tokens=950))
+        until(lambda: len(engine.aborted) == 1, within_s=settings.write_timeout_s + 5)
+        until(lambda: server.life.in_flight == 0)
 
 
 def test_the_last_spans_are_sent_before_the_service_ends(

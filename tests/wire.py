@@ -26,9 +26,14 @@ class Reply:
         return str(error["code"])
 
 
-def connect(server: Running) -> socket.socket:
-    """A connection to it that does not wait for ever."""
-    return socket.create_connection(("127.0.0.1", server.port), timeout=10)
+def connect(server: Running, *, receive_bytes: int = 0) -> socket.socket:
+    """A connection to it that does not wait for ever; with `receive_bytes`, one that holds little unread."""
+    wire = socket.socket()
+    if receive_bytes:
+        wire.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+    wire.settimeout(10)
+    wire.connect(("127.0.0.1", server.port))
+    return wire
 
 
 def to_the_end(wire: socket.socket) -> bytes:

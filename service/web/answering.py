@@ -19,11 +19,12 @@ from service.chat.reply import Reply
 from service.chat.request import ChatRequest
 from service.chat.service import Chat
 from service.chat.together import Together
-from service.errors import OURS, CapacityError, InternalFault, InvalidValue, ServiceError
+from service.errors import OURS, CapacityError, Draining, InternalFault, InvalidValue, ServiceError
 from service.settings import Settings
 from service.telemetry.observer import Observation, Observer
 from service.web.body import read_json_body
 from service.web.face import Asked, Face
+from service.web.refusal import CUT_OFF
 from service.web.responses import EventStream, WholeAnswer, client_gone
 from service.web.wire import header_names, parse_object
 
@@ -72,6 +73,9 @@ class _Opening:
             visit = await self._chat.enter(self._tenant)
             try:
                 return await self._opened(observation, visit)
+            except asyncio.CancelledError:  # the drain limit has passed
+                visit.close(ours=True)
+                raise Draining(CUT_OFF) from None
             except BaseException as exc:
                 visit.close(ours=isinstance(exc, OURS))
                 raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import uuid
@@ -10,8 +11,8 @@ from collections.abc import Callable
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.errors import InternalFault, shown
-from service.web.refusal import render
+from service.errors import Draining, InternalFault, shown
+from service.web.refusal import CUT_OFF, render
 from service.web.shape import id_headers_at
 
 log = logging.getLogger(__name__)
@@ -53,6 +54,10 @@ class Surround:
 
         try:
             await self._app(scope, receive, send_with_headers)
+        except asyncio.CancelledError:  # the drain limit has passed: this is the last thing to do
+            if begun:
+                raise
+            await render(Draining(CUT_OFF), scope["path"])(scope, receive, send_with_headers)
         except Exception:
             if begun:
                 raise

@@ -26,6 +26,7 @@ from service.web.body import body_is_coming
 from service.web.shape import error_body_at
 
 LINGER_S = 2
+CUT_OFF = "The service is shutting down and could not finish this answer."
 
 
 class Refusal(Response):
@@ -40,7 +41,7 @@ class Refusal(Response):
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         await send({"type": "http.response.body", "body": self.body, "more_body": True})
         if body_is_coming(scope):
-            with contextlib.suppress(TimeoutError):
+            with contextlib.suppress(TimeoutError, asyncio.CancelledError):  # or the server ends
                 async with asyncio.timeout(LINGER_S):
                     await _let_by(receive)
         await send({"type": "http.response.body", "body": b"", "more_body": False})

@@ -17,10 +17,8 @@ from service.telemetry.phases import Phases
 from service.web.choice import Whole
 from service.web.chunks import CHUNKS
 from service.web.face import Encoder
-from service.web.refusal import render
+from service.web.refusal import CUT_OFF, render
 from service.web.writer import Writer
-
-CUT_OFF = "The service is shutting down and could not finish this answer."
 
 STREAM_HEADERS = {
     "content-type": "text/event-stream; charset=utf-8",

@@ -85,10 +85,14 @@ class Server(uvicorn.Server):
             self._on_ready = None
 
     async def _drained(self) -> None:
+        """Returns when nothing is under way. What still is at the limit is told so, and ends."""
         emptied = asyncio.ensure_future(self._life.emptied())
         limit = asyncio.get_running_loop().time() + self._drain_s
         while not (emptied.done() or self.force_exit) and asyncio.get_running_loop().time() < limit:
             await asyncio.wait({emptied}, timeout=0.1)
+        if not (emptied.done() or self.force_exit):
+            for task in self.server_state.tasks:
+                task.cancel()
         emptied.cancel()
 
 

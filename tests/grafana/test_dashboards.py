@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from tests.grafana.ground import Ground, ground
 from tests.grafana.load import MIDDLING
@@ -149,6 +150,29 @@ def test_exemplars_lead_from_a_panel_to_a_trace_that_was_exported(loaded: Ground
             found = loaded.prometheus.exemplars(concrete(query.expr), loaded.began_s, loaded.ended_s)
             assert found, str(query)
             assert {exemplar["labels"]["trace_id"] for exemplar in found} <= traces
+
+
+def test_phases_of_preempted_requests_lie_one_after_the_other_inside_their_request(loaded: Ground) -> None:
+    traces: dict[bytes, list[Span]] = {}
+    for span in loaded.collector.spans:
+        traces.setdefault(span.trace_id, []).append(span)
+    preempted = [
+        spans
+        for spans in traces.values()
+        if any(event.name == "preempted" for span in spans for event in span.events)
+        and any(span.name.startswith("POST") for span in spans)
+    ]
+    assert preempted
+    for spans in preempted:
+        [root] = [span for span in spans if span.name.startswith("POST")]
+        [chat] = [span for span in spans if span.name.startswith("chat ")]
+        phases = [span for span in spans if span.parent_span_id == chat.span_id]
+        ends = [(span.start_time_unix_nano, span.end_time_unix_nano) for span in phases]
+        times = [root.start_time_unix_nano, *(at for end in sorted(ends) for at in end)]
+        assert times == sorted(times) and times[-1] <= root.end_time_unix_nano
+        for span in phases:
+            for event in span.events:
+                assert span.start_time_unix_nano <= event.time_unix_nano <= span.end_time_unix_nano
 
 
 def span_waits(loaded: Ground) -> list[tuple[float, int]]:

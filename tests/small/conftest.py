@@ -21,6 +21,7 @@ HEAD = (
     "{% if tools %}{{ '<|im_start|>tools\\n' + (tools | tojson) + '<|im_end|>\\n' }}{% endif %}"
 )
 KEYS = {"a": "key-of-a", "A": "key-of-capital-a", "partner": "key-of-partner", "friend": "key-of-friend"}
+CACHE_SECRET = "kept from everybody"
 GROUPS = {"partner": "shared", "friend": "shared"}
 
 
@@ -75,6 +76,7 @@ def small(
         TWOPHASE_MAX_WAITING="64",
         TWOPHASE_SLO_TTFT_MS="600000",
         TWOPHASE_TENANTS_FILE=str(tenants_file(folder / "tenants.toml")),
+        TWOPHASE_CACHE_SECRET=CACHE_SECRET,
         TWOPHASE_HANG_S="3",
         OTEL_EXPORTER_OTLP_ENDPOINT=f"http://127.0.0.1:{collector.port}",
         OTEL_EXPORTER_OTLP_PROTOCOL="grpc",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import time
 from collections import Counter
@@ -23,6 +24,9 @@ from tests.sse import read
 pytestmark = pytest.mark.engine
 
 CHAT = "/v1/chat/completions"
+END = 2  # the tokenizer's end of a turn
+TEXT = re.compile('"content":"[^"]')
+RUNNING = "vllm:num_requests_running"
 PARTS = ("render_ms", "admission_ms", "queue_ms", "prefill_ms", "decode_ms")
 
 
@@ -138,35 +142,73 @@ def test_streaming_moves_the_first_byte_and_keeps_the_engines_work(web: httpx.Cl
 def test_counts_in_the_metrics_are_those_of_the_answers(web: httpx.Client) -> None:
     before = samples(web)
     usages = [web.post(CHAT, json=request(words=n)).json()["usage"] for n in (3, 30, 300)]
-    usages.append(
-        read(web.post(CHAT, json=request(stream=True, stream_options={"include_usage": True}))).usage or {}
-    )
-    time.sleep(0.5)
-    after = samples(web)
-
-    def risen(*key: str) -> float:
-        return after[key] - before.get(key, 0.0)
-
-    prompt = sum(usage["prompt_tokens"] for usage in usages)
+    early = {"stop": ["e", "a"], "ignore_eos": False, "max_tokens": 100}
+    at_once = {"allowed_token_ids": [END], "ignore_eos": False}
+    kinds: tuple[dict[str, Any], ...] = ({}, early, at_once)
+    for fields in kinds:
+        asked = request(**fields)
+        usages.append(web.post(CHAT, json=asked).json()["usage"])
+        streaming = {**asked, "stream": True, "stream_options": {"include_usage": True}}
+        usages.append(read(web.post(CHAT, json=streaming)).usage or {})
     output = sum(usage["completion_tokens"] for usage in usages)
-    assert risen("twophase_requests_total", "ok") == 4
+
+    def risen(name: str, *labels: str) -> float:
+        def total(of: dict[tuple[str, ...], float]) -> float:
+            return sum(value for key, value in of.items() if key[0] == name and set(labels) <= set(key))
+
+        return total(samples(web)) - total(before)
+
+    until(lambda: risen("vllm:generation_tokens_total") == output)
+    prompt = sum(usage["prompt_tokens"] for usage in usages)
+    assert all(
+        usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"] for usage in usages
+    )
+    assert [usage["completion_tokens"] for usage in usages[-2:]] == [1, 1], "the end is a token"
+    assert usages[5]["completion_tokens"] < 100
+    assert risen("twophase_requests_total", "ok") == len(usages)
     assert risen("twophase_tokens_total", "output") == output
-    assert risen("twophase_tokens_total", "input") == prompt
-    assert sum(v for k, v in after.items() if k[0] == "twophase_inflight") == 0
+    assert risen("twophase_tokens_total", "input") == prompt == risen("vllm:prompt_tokens_total")
+    assert sum(v for k, v in samples(web).items() if k[0] == "twophase_inflight") == 0
 
 
-def test_a_client_that_leaves_ends_its_work_in_the_engine_within_a_second(
-    web: httpx.Client, small: Served
+@pytest.mark.parametrize("words", [300, 800])
+def test_the_metric_of_the_first_token_is_what_the_caller_sees_queue_included(
+    web: httpx.Client, words: int
 ) -> None:
-    running = "vllm:num_requests_running"
-    with web.stream("POST", CHAT, json=request(n=16, max_tokens=900, stream=True)) as response:
-        parts = response.iter_bytes()  # named, because httpx closes the connection with its iterator
-        next(parts)
-        # The engine tells its statistics of a step after its tokens.
-        until(lambda: any(value > 0 for key, value in samples(web).items() if key[0] == running), 30)
+    def counted() -> list[float]:  # of prompts in which the others are not
+        names = ("twophase_ttft_seconds_count", "twophase_ttft_seconds_sum")
+        found = samples(web).items()
+        return [sum(value for key, value in found if key[0] == name and "257-1024" in key) for name in names]
+
+    before = counted()
+    with ThreadPoolExecutor(2) as pool:
+        busy = [pool.submit(phases, web, n=4, max_tokens=100) for _ in range(2)]
+        until(lambda: any(value > 0 for key, value in samples(web).items() if key[0] == RUNNING))
+        began_s = time.monotonic()
+        with web.stream("POST", CHAT, json=request(words, stream=True, max_tokens=50)) as response:
+            assert response.status_code == 200
+            seen_s = [time.monotonic() - began_s for line in response.iter_lines() if TEXT.search(line)]
+        assert web.post(CHAT, json=request(2000)).status_code == 400
+        for other in busy:
+            other.result()
+    count, sum_s = before
+    until(lambda: counted()[0] == count + 1)
+    assert counted()[1] - sum_s == pytest.approx(seen_s[0], rel=0.1, abs=0.1)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_client_that_leaves_ends_its_work_in_the_engine_within_a_second(
+    web: httpx.Client, small: Served, stream: bool
+) -> None:
+    content = orjson.dumps(request(n=16, max_tokens=900, stream=stream))
+    head = f"POST {CHAT} HTTP/1.1\r\nHost: t\r\nContent-Type: application/json\r\n"
+    head += f"Authorization: Bearer {KEYS['a']}\r\nContent-Length: {len(content)}\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", urlsplit(small.url).port or 80)) as wire:
+        wire.sendall(head.encode() + content)
+        until(lambda: any(value > 0 for key, value in samples(web).items() if key[0] == RUNNING), 30)
     time.sleep(1)
     now = samples(web)
-    assert all(value == 0 for key, value in now.items() if key[0] in (running, "vllm:num_requests_waiting"))
+    assert all(value == 0 for key, value in now.items() if key[0] in (RUNNING, "vllm:num_requests_waiting"))
     assert now["twophase_requests_total", "client_abort"] >= 1
 
 

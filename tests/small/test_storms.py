@@ -51,7 +51,7 @@ def test_storms_of_clients_that_leave_in_queue_prefill_or_body_leave_nothing(
             raw = head.encode() + content
             sent = len(raw) if at % 5 else chance.randrange(len(raw))
             requests.append((raw, sent, chance.random() / 10))
-        with unharmed(small, web, neighbour=False), ThreadPoolExecutor(40) as pool:
+        with unharmed(small, web, neighbours=0), ThreadPoolExecutor(40) as pool:
             list(pool.map(lambda request: leave_after(small, *request), requests))
 
 

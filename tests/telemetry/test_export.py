@@ -11,19 +11,26 @@ import sys
 import textwrap
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
 import psutil
 import pytest
 
 from service.errors import EngineUnavailable, InvalidValue, StartError
+from service.prompt.renderer import Renderer
+from service.settings import Settings
 from service.telemetry.export import exporter_from_environment, wanted
 from service.telemetry.outcome import outcome
 from service.telemetry.phases import derive
 from service.telemetry.post import SENDER
-from service.telemetry.record import RequestRecord
+from service.telemetry.record import CHAT_ROUTE, RequestRecord
 from service.telemetry.timeline import timeline
 from service.telemetry.traces import Traces, traces_from_environment
 from service.telemetry.tree import tree
+from tests.conftest import body
+from tests.scripted import ScriptedEngine
+from tests.serving import running, until
+from tests.sse import read
 from tests.telemetry.collector import black_hole, closed_port, grpc_collector
 from tests.telemetry.conftest import RootLog
 from tests.telemetry.records import abandoned, answered, choice, record, refused, waiting_choice
@@ -161,6 +168,33 @@ async def test_a_collector_that_does_not_answer_costs_the_caller_nothing(
     assert ledger.pending <= 100
     assert len(root_log.lines) <= 1, root_log.lines
     assert all("answers are not affected" in line for line in root_log.lines)
+
+
+@pytest.mark.parametrize(("kind", "protocol"), [("closed port", "grpc"), ("black hole", "http/protobuf")])
+def test_streams_are_whole_and_the_log_is_quiet_while_the_collector_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch,
+    root_log: RootLog,
+    settings: Settings,
+    engine: ScriptedEngine,
+    renderer: Renderer,
+    kind: str,
+    protocol: str,
+) -> None:
+    with black_hole() as silent, ThreadPoolExecutor(10) as pool:
+        export_to(monkeypatch, silent if kind == "black hole" else closed_port(), protocol)
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
+        monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
+        monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "70")  # ten trees
+        with running(settings, engine, renderer) as server, server.client() as client:
+            asked = [pool.submit(client.post, CHAT_ROUTE, json=body(stream=True)) for _ in range(50)]
+            ended = [read(one.result()) for one in asked]
+            until(lambda: 'outcome="ok"} 50.0' in client.get("/metrics").text)
+            page = client.get("/metrics").text
+            ledger = server.parts.observer.traces.ledger
+    assert all(events.data[-1] == "[DONE]" and events.finishes() == ["length"] for events in ended)
+    assert 'twophase_spans_total{result="exported"} 0.0' in page
+    assert ledger.handed + ledger.dropped == 50 * 7 and ledger.dropped > 0
+    assert len(root_log.lines) <= 1, root_log.lines
 
 
 async def test_a_sender_that_ends_is_started_again_and_its_spans_are_counted_as_failed(
