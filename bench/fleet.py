@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,24 +46,24 @@ class Fleet:
 
     url: str
     child: Child
+    web: httpx.Client  # one for all: to make one takes longer than to ask
 
     def replicas(self) -> dict[str, str]:
         """The name of each replica that is alive, and where its metrics are; as Prometheus is told."""
-        groups = httpx.get(f"{self.url}/targets/replicas", timeout=10).raise_for_status().json()
+        groups = self.web.get(f"{self.url}/targets/replicas").raise_for_status().json()
         return {group["labels"]["replica"]: f"http://{group['targets'][0]}" for group in groups}
 
     def sums(self, *names: str) -> dict[str, dict[str, float]]:
         """For each replica what metrics of these names add up to."""
-        return {replica: _sums(address, names) for replica, address in self.replicas().items()}
+        return {replica: self._sums(address, names) for replica, address in self.replicas().items()}
 
     def processes(self) -> dict[str, psutil.Process]:
         """The process of each replica: the one that listens where its metrics are."""
         ports = {int(address.rpartition(":")[2]): name for name, address in self.replicas().items()}
         return {
-            ports[port]: process
-            for process in self.child.family()
-            for port in _listens(process)
-            if port in ports
+            ports[at.laddr.port]: psutil.Process(at.pid)
+            for at in psutil.net_connections("tcp")
+            if at.status == psutil.CONN_LISTEN and at.pid and at.laddr and at.laddr.port in ports
         }
 
     def wait_for(self, replicas: int, within_s: float = STARTS_S) -> None:
@@ -73,6 +73,15 @@ class Fleet:
             if time.monotonic() > until_s or not self.child.running:
                 raise BenchError(f"not {replicas} replicas in time\n{self.child.last_words()}")
             time.sleep(1)
+
+    def _sums(self, address: str, names: Sequence[str]) -> dict[str, float]:
+        found = dict.fromkeys(names, 0.0)
+        for line in self.web.get(f"{address}/metrics").text.splitlines():
+            series, _, value = line.rpartition(" ")
+            for name in names:
+                if series == name or series.startswith(f"{name}{{"):
+                    found[name] += float(value)
+        return found
 
     def _alive(self) -> int:
         try:
@@ -111,9 +120,10 @@ def running(
     }
     child = Child([str(VENV / "bin" / "serve"), "run", str(folder / "serve.yaml")], environ, folder / "log")
     try:
-        fleet = Fleet(f"http://127.0.0.1:{port}", child)
-        fleet.wait_for(_least(config))
-        yield fleet
+        with httpx.Client(timeout=10) as web:
+            fleet = Fleet(f"http://127.0.0.1:{port}", child, web)
+            fleet.wait_for(_least(config))
+            yield fleet
     finally:
         child.ask_to_end()
         child.end()
@@ -138,21 +148,3 @@ def _config(port: int, replica: Mapping[str, Any]) -> dict[str, Any]:
 def _least(config: Mapping[str, Any]) -> int:
     (ours,) = (it for it in config["applications"] if it["name"] == "twophase")
     return int(ours["deployments"][0]["autoscaling_config"]["min_replicas"])
-
-
-def _sums(address: str, names: tuple[str, ...]) -> dict[str, float]:
-    found = dict.fromkeys(names, 0.0)
-    for line in httpx.get(f"{address}/metrics", timeout=10).text.splitlines():
-        series, _, value = line.rpartition(" ")
-        for name in names:
-            if series == name or series.startswith(f"{name}{{"):
-                found[name] += float(value)
-    return found
-
-
-def _listens(process: psutil.Process) -> list[int]:
-    try:
-        found = process.net_connections("tcp")
-    except psutil.NoSuchProcess:
-        return []
-    return [at.laddr.port for at in found if at.status == psutil.CONN_LISTEN]

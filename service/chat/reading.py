@@ -29,9 +29,13 @@ class Reading:
 
     def read(self, delta: Delta) -> None:
         """Leave in `delta` what its reader gets now; what has no text yet comes with a later one."""
-        tokens = self._spellers[delta.index].take(delta)
-        if self._thinkings:
-            answered = self._thought(delta, self._thinkings[delta.index], tokens)
+        speller = self._spellers[delta.index]
+        thinking = self._thinkings[delta.index] if self._thinkings else None
+        if thinking is not None and speller.alone(delta) and not self._kept[delta.index]:
+            return self._sort(delta, thinking)
+        tokens = speller.take(delta)
+        if thinking is not None:
+            answered = self._thought(delta, thinking, tokens)
         else:
             delta.text, answered = "".join([token.text for token in tokens]), tokens
         delta.logprobs = _told(answered)
@@ -46,6 +50,18 @@ class Reading:
         if not (delta.text or delta.reasoning or delta.finish):
             kept += delta.reasoning_logprobs
             delta.reasoning_logprobs = ()
+
+    def _sort(self, delta: Delta, thinking: Thinking) -> None:
+        """What `_thought` does, for the one token of a delta: the way of nearly all of them."""
+        token_id = delta.token_ids[0]
+        if thinking.ended:
+            if token_id in self._unseen:
+                delta.text = ""
+            return
+        delta.reasoning, delta.text = thinking.read(delta.text, token_id)
+        if delta.reasoning or not delta.text and (thinking.thinks or thinking.ended):
+            delta.reasoning_tokens += 1
+            delta.token_ids = []
 
     def _thought(self, delta: Delta, thinking: Thinking, tokens: Sequence[Spelled]) -> Sequence[Spelled]:
         """Sort text into thinking and answer; gives the tokens of the answer."""

@@ -51,8 +51,6 @@ class Speller:
 
     def take(self, delta: Delta) -> list[Spelled]:
         """The tokens whose text is now there; at the end, all of them."""
-        if not self._waiting and not self._text and (token := self._alone(delta)) is not None:
-            return [token]
         self._text += delta.text
         for at, token_id in enumerate(delta.token_ids):
             raw = self._alphabet.shown(token_id)
@@ -62,13 +60,12 @@ class Speller:
         tokens = self._released(self._ready())
         return tokens if delta.finish is None else tokens + self._rest()
 
-    def _alone(self, delta: Delta) -> Spelled | None:
-        """The one token of a delta, where its bytes are the delta's text: nearly all tokens are such."""
-        if len(delta.token_ids) != 1 or delta.logprobs or delta.finish is not None or not delta.text:
-            return None
-        token_id = delta.token_ids[0]
-        raw = self._alphabet.shown(token_id)
-        return Spelled(token_id, delta.text, raw, True) if raw == delta.text.encode() else None
+    def alone(self, delta: Delta) -> bool:
+        """Whether the delta is one token with the text that its bytes make, as nearly all are, and nothing
+        waits before it: then there is nothing to spell."""
+        if self._waiting or self._text or len(delta.token_ids) != 1 or delta.logprobs or delta.finish:
+            return False
+        return bool(delta.text) and self._alphabet.shown(delta.token_ids[0]) == delta.text.encode()
 
     def _ready(self) -> int:
         """How many waiting tokens have all their text, the last of them not without any."""

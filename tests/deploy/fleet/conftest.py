@@ -33,6 +33,6 @@ def ray() -> None:
 @pytest.fixture(scope="module")
 def growing(model: Path, ray: None) -> Iterator[fleet.Fleet]:
     """One replica, and a second one as soon as there is more to do than for one."""
-    scaling = {"target_ongoing_requests": 3, "upscale_delay_s": 2, "downscale_delay_s": 30}
+    scaling = {"target_ongoing_requests": 3, "upscale_delay_s": 2, "downscale_delay_s": 60}
     with fleet.running(model, {"autoscaling_config": scaling}, TWOPHASE_DRAIN_S="30") as running:
         yield running
