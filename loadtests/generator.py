@@ -22,7 +22,6 @@ from loadtests.workloads import Turn, parse
 TICK_S = 0.02
 BROKEN = 3  # exit code
 WITNESS_S = 1.0
-LATEST_S = 1e9
 
 
 class Generator:
@@ -39,6 +38,7 @@ class Generator:
         self._workloads = {step.workload: parse(step.workload) for step in plan.steps}
         self._numbers: dict[int, int] = {}  # by step: how many requests of ours it has had
         self._sent = 0
+        self._cut: set[int] = set()  # steps that would have gone on but for `max_requests`
         self._users = 0
         self._tasks: list[gevent.Greenlet[..., None]] = []
         self._replies: dict[int, dict[Turn, str]] = {}  # by step
@@ -52,6 +52,7 @@ class Generator:
         self.worker, self.workers, self.driven = worker, workers, False
         self._users = self._sent = 0
         self._numbers.clear()
+        self._cut.clear()
         self._samples.truncate(0)
         gc.collect()
         gc.freeze()  # what is loaded stays; searching it for garbage would stop every reader
@@ -161,10 +162,14 @@ class Generator:
 
     def _full(self, step: Step) -> bool:
         """Whether this process has sent its part of what may be sent."""
-        mine = -(-step.requests // self.workers) if step.requests else LATEST_S
-        return (
-            self._numbers.get(step.number, 0) >= mine or self._sent * self.workers >= self.plan.max_requests
-        )
+        if step.requests and self._numbers.get(step.number, 0) >= -(-step.requests // self.workers):
+            return True
+        if self._sent * self.workers < self.plan.max_requests:
+            return False
+        if step.number not in self._cut:
+            self._cut.add(step.number)
+            self._witness.write(b'{"cut":%d}\n' % step.number)
+        return True
 
     def _watch(self) -> None:
         """Note once a second how late this process was at most: then its figures are late as well."""

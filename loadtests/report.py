@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import orjson
 from jinja2 import Environment, FileSystemLoader, select_autoescape
@@ -23,6 +24,7 @@ from loadtests.slo import Slo
 from loadtests.summary import rows
 
 HERE = Path(__file__).parent
+CUT = "--max-requests ended it before its time, so this is not the load that was planned. Allow more."
 IN_PAGE = (  # those columns of the CSV that the page shows
     *("part", "step", "requests", "ttft_p50_ms", "ttft_p95_ms", "ttft_p99_ms", "tpot_p50_ms", "tpot_p95_ms"),
     *("total_p50_ms", "lag_p99_ms", "good_share", "refused_share", "failed_share", "goodput_per_s"),
@@ -34,11 +36,17 @@ def write_report(folder: Path, slo: Slo) -> Result:
     """Read what a run left in its folder, and write `report.html`, `steps.csv` and `charts/` beside it."""
     noted = orjson.loads((folder / "run.json").read_bytes())
     steps = [Step(**step) for step in noted["steps"]]
-    found = rows(steps, read_samples(folder), slo.good, _lateness(folder))
+    witnessed = _witnessed(folder)
+    late = [(note["unix_s"], note["late_ms"]) for note in witnessed if "late_ms" in note]
+    found = rows(steps, read_samples(folder), slo.good, late)
     knee = find(found, slo.hold_share)
     scrapes = read_scrapes(folder / "metrics.jsonl")
     finding = limit_of(knee.row, scrapes) if knee else None
-    faults = slo.faults(found, knee.rate if knee else None)
+    cut = {note["cut"] for note in witnessed if "cut" in note}
+    faults = [
+        *slo.faults(found, knee.rate if knee else None),
+        *(f"{step.part} {step.name}: {CUT}" for step in steps if step.number in cut),
+    ]
     result = Result(found, knee, finding, faults, noted["about"], list(answers(found, scrapes)))
     drawn = list(pictures(Facts(found, knee, slo.good.ttft_ms, slo.send_lag_p99_ms)))
     (folder / "charts").mkdir(exist_ok=True)
@@ -56,10 +64,10 @@ def page(result: Result, drawn: Sequence[Picture], slo: Slo) -> str:
     return templates.get_template("page.html").render(result=result, charts=charts, slo=slo, columns=IN_PAGE)
 
 
-def _lateness(folder: Path) -> list[tuple[float, float]]:
+def _witnessed(folder: Path) -> list[dict[str, Any]]:
+    """What the processes that made the load noted of themselves."""
     lines = [line for path in folder.glob("witness-*.jsonl") for line in path.read_bytes().splitlines()]
-    notes = [orjson.loads(line) for line in lines if line.endswith(b"}")]
-    return [(note["unix_s"], note["late_ms"]) for note in notes]
+    return [orjson.loads(line) for line in lines if line.endswith(b"}")]
 
 
 def _write_table(path: Path, result: Result) -> None:

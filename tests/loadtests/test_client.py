@@ -22,11 +22,11 @@ ATTEMPTS = 3
 
 
 def measured(
-    url: str, folder: Path, *steps: Step, processes: int = 1, patience_s: float = 20
+    url: str, folder: Path, *steps: Step, processes: int = 1, patience_s: float = 20, most: int = 10_000
 ) -> list[Sample]:
-    """Run these steps in Locust; what it wrote down."""
+    """Run these steps in Locust, `most` requests in all; what it wrote down."""
     folder.mkdir(exist_ok=True)
-    plan = Plan(url, "scripted", str(folder), steps, "run", patience_s=patience_s)
+    plan = Plan(url, "scripted", str(folder), steps, "run", patience_s=patience_s, max_requests=most)
     Locust(processes).run(plan, "secret key", lambda line: None)
     return read_samples(folder)
 
@@ -65,6 +65,20 @@ def test_what_is_cold_is_new_to_the_server_in_every_step(tmp_path: Path) -> None
         asked = [str(seen.body["messages"]) for seen in server.seen]
     beginnings = {" ".join(text.split()[:12]) for text in asked}
     assert len(beginnings) == len(asked) >= 4
+
+
+def test_steps_that_run_out_of_requests_are_noted(tmp_path: Path) -> None:
+    with serving(timed) as server:
+        steps = [
+            Step(0, "test", "whole", "chat", 0.5, 1.0, rate_per_s=4.0),
+            Step(1, "test", "cut", "chat", 2.0, 2.0, rate_per_s=20.0),
+            Step(2, "test", "cut", "chat", 4.5, 1.0, users=1),
+        ]
+        samples = measured(server.url, tmp_path / "steps", *steps, most=20)
+    assert len(samples) == 20 and {sample.step for sample in samples} == {0, 1}
+    [witness] = (tmp_path / "steps").glob("witness-*.jsonl")
+    cut = [line for line in witness.read_text().splitlines() if "cut" in line]
+    assert cut == ['{"cut":1}', '{"cut":2}']
 
 
 def _differences(samples: list[Sample], seen: list[Seen]) -> tuple[float, float, float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -61,8 +62,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     lines = b"".join(one.to_json() for step in STEPS for one in of_step(step))
     (folder / "samples-1.jsonl").write_bytes(lines + b'{"step": 0, "torn')
     (folder / "witness-1.jsonl").write_bytes(b'{"unix_s":1001.0,"late_ms":3.5}\n')
-    write_report(folder, Slo())
+    assert not write_report(folder, Slo()).faults
     return folder
+
+
+def test_a_step_that_ran_out_of_requests_fails_the_run(folder: Path, tmp_path: Path) -> None:
+    cut = shutil.copytree(folder, tmp_path / "cut")
+    (cut / "witness-2.jsonl").write_bytes(b'{"cut":6}\n{"cut":6')
+    [fault] = write_report(cut, Slo()).faults
+    assert fault.startswith("rate 2/s: --max-requests ended it")
 
 
 def test_every_chart_is_drawn_in_the_page_and_beside_it(folder: Path) -> None:
