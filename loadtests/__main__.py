@@ -45,7 +45,9 @@ examples:
 exit code: 0 when the promises of the SLO file (--slo) were kept, 1 when not, 2 when nothing could be measured
 """
 
-MAX_REQUESTS_HELP = "no more than so many, for each step of a sweep apart (%(default)d)"
+MAX_REQUESTS_HELP = (
+    "no more than so many, for each step of a sweep apart; a run that is cut by it fails (%(default)d)"
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

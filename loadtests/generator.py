@@ -54,6 +54,7 @@ class Generator:
         self._numbers.clear()
         self._cut.clear()
         self._samples.truncate(0)
+        self._witness.truncate(0)
         gc.collect()
         gc.freeze()  # what is loaded stays; searching it for garbage would stop every reader
         self.look_on(unix_s)

@@ -29,6 +29,11 @@ class Step:
     requests: int = 0  # at most so many; 0 is no limit
 
     @property
+    def title(self) -> str:
+        """Part and step."""
+        return self.name if self.name == self.part else f"{self.part} {self.name}"
+
+    @property
     def end_s(self) -> float:
         """When nothing more is sent."""
         return self.start_s + self.length_s

@@ -45,7 +45,7 @@ def write_report(folder: Path, slo: Slo) -> Result:
     cut = {note["cut"] for note in witnessed if "cut" in note}
     faults = [
         *slo.faults(found, knee.rate if knee else None),
-        *(f"{step.part} {step.name}: {CUT}" for step in steps if step.number in cut),
+        *(f"{step.title}: {CUT}" for step in steps if step.number in cut),
     ]
     result = Result(found, knee, finding, faults, noted["about"], list(answers(found, scrapes)))
     drawn = list(pictures(Facts(found, knee, slo.good.ttft_ms, slo.send_lag_p99_ms)))

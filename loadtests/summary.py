@@ -51,7 +51,7 @@ class Row:
     @property
     def name(self) -> str:
         """Part and step."""
-        return self.step.name if self.step.name == self.step.part else f"{self.step.part} {self.step.name}"
+        return self.step.title
 
     @property
     def outcomes(self) -> Counter[str]:

@@ -52,14 +52,9 @@ class Reading:
             delta.reasoning_logprobs = ()
 
     def _sort(self, delta: Delta, thinking: Thinking) -> None:
-        """What `_thought` does, for the one token of a delta: the way of nearly all of them."""
-        token_id = delta.token_ids[0]
-        if thinking.ended:
-            if token_id in self._unseen:
-                delta.text = ""
-            return
-        delta.reasoning, delta.text = thinking.read(delta.text, token_id)
-        if delta.reasoning or not delta.text and (thinking.thinks or thinking.ended):
+        """A delta that is one token with its text, as nearly all are."""
+        delta.reasoning, delta.text, thought = self._apart(thinking, delta.text, delta.token_ids[0])
+        if thought:
             delta.reasoning_tokens += 1
             delta.token_ids = []
 
@@ -68,18 +63,13 @@ class Reading:
         thoughts = answers = ""
         start = 0  # of the answer among the tokens
         for token in tokens:
-            if thinking.ended:
-                if token.token_id in self._unseen:
-                    token.spelled = b""
-                else:
-                    answers += token.text
-                continue
-            thought, answer = thinking.read(token.text, token.token_id)
+            if thinking.ended and token.token_id in self._unseen:
+                token.spelled = b""
+            thought, answer, is_thought = self._apart(thinking, token.text, token.token_id)
             thoughts += thought
             answers += answer
-            if thought or (not answer and thinking.thinks) or thinking.ended and not answer:
-                start += 1
-                delta.reasoning_tokens += 1
+            start += is_thought
+            delta.reasoning_tokens += is_thought
         if delta.finish is not None:
             thought, answer = thinking.finish()
             thoughts += thought
@@ -88,6 +78,13 @@ class Reading:
         delta.token_ids = [token.token_id for token in tokens[start:]]
         delta.reasoning_logprobs = _told(tokens[:start])
         return tokens[start:]
+
+    def _apart(self, thinking: Thinking, text: str, token_id: int) -> tuple[str, str, bool]:
+        """What of a token's text is thought and what answer, and as which of them the token counts."""
+        if thinking.ended:
+            return "", "" if token_id in self._unseen else text, False
+        thought, answer = thinking.read(text, token_id)
+        return thought, answer, bool(thought) or not answer and (thinking.thinks or thinking.ended)
 
 
 def _told(tokens: Sequence[Spelled]) -> list[TokenLogprob]:

@@ -77,7 +77,7 @@ def _service(model: Path, tenants: Path, collector_port: int) -> Iterator[Served
     served = start(
         "--model",
         str(model),
-        niceness=5,  # on a busy machine a caller who is late would add that to what it measures
+        niceness="5",  # on a busy machine a caller who is late would add that to what it measures
         TWOPHASE_ENGINE_ARGS=json.dumps(ENGINE),
         TWOPHASE_MAX_INPUT_TOKENS="7000",
         TWOPHASE_MAX_OUTPUT_TOKENS="1500",

@@ -58,12 +58,12 @@ class Served:
         return self.process.wait(60)
 
 
-def start(*arguments: str, niceness: int = 0, **settings: str) -> Served:
+def start(*arguments: str, niceness: str = "0", **settings: str) -> Served:
     """Start `twophase serve` on a free port, in a process group of its own."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TWOPHASE_")}
     settings.setdefault("TWOPHASE_ENGINE_ARGS", '{"kv_cache_memory_bytes": 536870912}')
     process = subprocess.Popen(
-        ["nice", "-n", str(niceness), sys.executable, "-m", "service", "serve", "--port", "0", *arguments],
+        ["nice", "-n", niceness, sys.executable, "-m", "service", "serve", "--port", "0", *arguments],
         env={**environment, **settings},
         stderr=subprocess.PIPE,
         text=True,
@@ -78,7 +78,7 @@ def start(*arguments: str, niceness: int = 0, **settings: str) -> Served:
 @contextmanager
 def serving(*arguments: str, **settings: str) -> Iterator[Served]:
     """`twophase serve` for as long as the block lasts, from when it is ready."""
-    served = start(*arguments, niceness=0, **settings)
+    served = start(*arguments, **settings)
     try:
         served.wait_until_ready()
         yield served

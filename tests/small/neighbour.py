@@ -25,7 +25,6 @@ STREAM = {
     "temperature": 0,
 }
 FAULTS = ("Traceback", "never retrieved", "No response returned", "was never awaited")
-ROLE_LINES = 3  # the role's event, the empty line after it, and the first text's
 LOAD = {
     "vllm:num_requests_running",
     "vllm:num_requests_waiting",
@@ -79,7 +78,7 @@ class Canary:
         before_s = time.monotonic()
         for number, line in enumerate(lines):
             now_s = time.monotonic()
-            if number > ROLE_LINES:  # text begins after a wait in the queue
+            if number:  # the first, with role and text, comes after a wait in the queue
                 self.longest_pause_s = max(self.longest_pause_s, now_s - before_s)
             before_s = now_s
             yield line

@@ -263,12 +263,10 @@ def test_an_adapter_in_the_settings_that_cannot_be_used_ends_the_start_with_a_se
         TWOPHASE_LORA=json.dumps({"rank": str(folder / "high-rank")}),
     )
     try:
-        assert broken.process.wait(240) == 1
+        assert broken.process.wait(180) == 1
     finally:
         if broken.process.poll() is None:
             broken.stop(signal.SIGKILL)
     assert broken.watcher is not None
     broken.watcher.join(10)
-    # Python's own tracker of shared memory may have the last word, where the engine had to be ended.
-    said = [line for line in broken.lines if "TWOPHASE_LORA: rank" in line]
-    assert len(said) == 1 and "max_lora_rank" in said[0], broken.lines
+    assert "TWOPHASE_LORA: rank" in broken.lines[-1] and "max_lora_rank" in broken.lines[-1], broken.lines

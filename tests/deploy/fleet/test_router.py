@@ -51,7 +51,7 @@ def routed(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ro
     with ExitStack() as leftovers:
         services = []
         for _ in range(2):
-            services.append(start("--model", str(model), niceness=0, **SETTINGS))
+            services.append(start("--model", str(model), **SETTINGS))
             leftovers.callback(_end, services[-1])
         for service in services:
             service.wait_until_ready()
