@@ -18,6 +18,11 @@ os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 # This process has threads by the time the engine starts; a forked child would have half of them.
 os.environ.setdefault("VLLM_WORKER_MULTIPROCESSING_METHOD", "spawn")
+# What an engine that had to be ended leaves in shared memory is cleaned up by a process of Python's, whose
+# warning would come after the sentence that says why.
+os.environ["PYTHONWARNINGS"] = ",".join(
+    filter(None, (os.environ.get("PYTHONWARNINGS"), "ignore:resource_tracker:UserWarning"))
+)
 
 from service.engine.vllm.engine import VllmEngine
 from service.engine.vllm.tool_parser import parser_for
