@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 from loadtests.figures import quantile
@@ -60,8 +61,10 @@ def _left(row: Row, following: Row | None, scrapes: Sequence[Scrape]) -> str:
     until = following.window[0] if following else end + LOOK_S
     left = row.outcomes["left"]
     lowest = Window(scrapes, end + LOOK_S, until).lowest(RUNNING)
-    if lowest is None:
+    if lowest is None and Window(scrapes, 0.0, math.inf).lowest(RUNNING) is None:
         return f"{left} clients left early; the server shows no metric that says whether it noticed."
+    if lowest is None:
+        return f"{left} clients left early; what became of their work is not seen in so short a --pause."
     noticed = "let go of them" if lowest == 0 else f"still worked on {lowest:.0f}"
     return f"{left} clients left early, and afterwards the engine had {noticed}."
 

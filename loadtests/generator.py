@@ -17,6 +17,7 @@ from loadtests.arrivals import poisson, share
 from loadtests.chat import Chat
 from loadtests.plan import Plan, Step
 from loadtests.sample import Sample
+from loadtests.witness import Witness
 from loadtests.workloads import Turn, parse
 
 TICK_S = 0.02
@@ -45,7 +46,7 @@ class Generator:
         self._zero: AsyncResult[float] = AsyncResult()  # when it began, on this process's clock
         folder = Path(plan.folder)
         self._samples = (folder / f"samples-{os.getpid()}.jsonl").open("ab", buffering=0)
-        self._witness = (folder / f"witness-{os.getpid()}.jsonl").open("ab", buffering=0)
+        self._witness = Witness(folder)
 
     def begin(self, unix_s: float, worker: int, workers: int) -> None:
         """Start the plan's clock at that instant, as `worker` of `workers`. A second time begins anew."""
@@ -54,7 +55,7 @@ class Generator:
         self._numbers.clear()
         self._cut.clear()
         self._samples.truncate(0)
-        self._witness.truncate(0)
+        self._witness.begin(unix_s)
         gc.collect()
         gc.freeze()  # what is loaded stays; searching it for garbage would stop every reader
         self.look_on(unix_s)
@@ -169,7 +170,7 @@ class Generator:
             return False
         if step.number not in self._cut:
             self._cut.add(step.number)
-            self._witness.write(b'{"cut":%d}\n' % step.number)
+            self._witness.cut(step.number)
         return True
 
     def _watch(self) -> None:
@@ -180,4 +181,4 @@ class Generator:
                 before = time.perf_counter()
                 gevent.sleep(TICK_S)
                 worst_s = max(worst_s, time.perf_counter() - before - TICK_S)
-            self._witness.write(b'{"unix_s":%.3f,"late_ms":%.2f}\n' % (time.time(), worst_s * 1e3))
+            self._witness.late(time.time(), worst_s * 1e3)

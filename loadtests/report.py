@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import orjson
 from jinja2 import Environment, FileSystemLoader, select_autoescape
@@ -22,6 +21,7 @@ from loadtests.sample import read_samples
 from loadtests.scrape import read_scrapes
 from loadtests.slo import Slo
 from loadtests.summary import rows
+from loadtests.witness import read_witnesses
 
 HERE = Path(__file__).parent
 CUT = "--max-requests ended it before its time, so this is not the load that was planned. Allow more."
@@ -36,7 +36,7 @@ def write_report(folder: Path, slo: Slo) -> Result:
     """Read what a run left in its folder, and write `report.html`, `steps.csv` and `charts/` beside it."""
     noted = orjson.loads((folder / "run.json").read_bytes())
     steps = [Step(**step) for step in noted["steps"]]
-    witnessed = _witnessed(folder)
+    witnessed = read_witnesses(folder)
     late = [(note["unix_s"], note["late_ms"]) for note in witnessed if "late_ms" in note]
     found = rows(steps, read_samples(folder), slo.good, late)
     knee = find(found, slo.hold_share)
@@ -62,12 +62,6 @@ def page(result: Result, drawn: Sequence[Picture], slo: Slo) -> str:
     templates = Environment(loader=FileSystemLoader(HERE), autoescape=select_autoescape())
     charts = [(picture, Markup(picture.svg())) for picture in drawn]  # drawn here, out of numbers
     return templates.get_template("page.html").render(result=result, charts=charts, slo=slo, columns=IN_PAGE)
-
-
-def _witnessed(folder: Path) -> list[dict[str, Any]]:
-    """What the processes that made the load noted of themselves."""
-    lines = [line for path in folder.glob("witness-*.jsonl") for line in path.read_bytes().splitlines()]
-    return [orjson.loads(line) for line in lines if line.endswith(b"}")]
 
 
 def _write_table(path: Path, result: Result) -> None:

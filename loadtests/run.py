@@ -21,6 +21,7 @@ from loadtests.slo import Slo
 from loadtests.summary import Row, rows
 from loadtests.sweep import Sweep
 from loadtests.target import Target, drain_at
+from loadtests.witness import read_witnesses
 
 SWEEPS = ("sweep", "full")
 BELOW_CAPACITY = 0.5
@@ -137,9 +138,9 @@ class Run:
         return held
 
     def _begun(self) -> float | None:
-        """When the first step's schedule began, in Unix seconds; None before its first answer."""
-        first = next(iter(read_samples(self._options.folder)), None)
-        return None if first is None else first.intended_unix_s - first.into_s - self._steps[0].start_s
+        """When the plan's clock began, in Unix seconds; None before that."""
+        notes = read_witnesses(self._options.folder)
+        return next((note["begins_unix_s"] for note in notes if "begins_unix_s" in note), None)
 
     def _rows(self) -> list[Row]:
         return rows(self._steps, read_samples(self._options.folder), self._options.slo.good)

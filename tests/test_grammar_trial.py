@@ -152,6 +152,14 @@ async def test_one_that_explodes_keeps_no_other_waiting_for_long(workshop: Works
         await explosion
 
 
+async def opened(workshop: Workshop) -> psutil.Process:
+    """Its program."""
+    before = psutil.Process().children()
+    await workshop.open()
+    [program] = set(psutil.Process().children()) - set(before)
+    return program
+
+
 async def children(program: psutil.Process, count: int) -> None:
     """Returns when so many trials are under way."""
     async with asyncio.timeout(5):
@@ -160,10 +168,8 @@ async def children(program: psutil.Process, count: int) -> None:
 
 
 async def test_who_leaves_takes_its_trial_along(embedded_model: Path) -> None:
-    before = psutil.Process().children()
     patient = Workshop(lambda: tokens(embedded_model), Limits(cpu_s=20))
-    await patient.open()
-    [program] = set(psutil.Process().children()) - set(before)
+    program = await opened(patient)
     try:
         trials = [
             asyncio.ensure_future(patient.fits("regex", LONG % (4000 + at), str(at))) for at in range(2)
@@ -178,14 +184,18 @@ async def test_who_leaves_takes_its_trial_along(embedded_model: Path) -> None:
         await patient.aclose()
 
 
-async def test_its_death_is_told_and_the_next_one_finds_it_alive(workshop: Workshop) -> None:
-    program = next(c for c in psutil.Process().children() if "service.engine.grammar.trial" in c.cmdline())
-    trial = asyncio.ensure_future(workshop.fits("regex", LONG % 1002, "acme"))
-    await asyncio.sleep(0.05)
-    program.kill()
-    with pytest.raises(EngineUnavailable):
-        await trial
-    await workshop.fits("regex", "a", "acme")
+async def test_its_death_is_told_and_the_next_one_finds_it_alive(embedded_model: Path) -> None:
+    mortal = Workshop(lambda: tokens(embedded_model), Limits(cpu_s=20))
+    program = await opened(mortal)
+    try:
+        trial = asyncio.ensure_future(mortal.fits("regex", LONG % 4002, "acme"))
+        await children(program, 1)
+        program.kill()
+        with pytest.raises(EngineUnavailable):
+            await trial
+        await mortal.fits("regex", "a", "acme")
+    finally:
+        await mortal.aclose()
 
 
 async def test_who_waits_too_long_for_a_place_is_told_to_come_again(embedded_model: Path) -> None:
@@ -226,10 +236,8 @@ class Counted(Workshop):
 
 
 async def test_many_who_bring_the_same_new_pattern_at_once_share_one_trial(embedded_model: Path) -> None:
-    before = psutil.Process().children()
     patient = Counted(lambda: tokens(embedded_model), Limits(cpu_s=20))
-    await patient.open()
-    [program] = set(psutil.Process().children()) - set(before)
+    program = await opened(patient)
     grammars = Grammars(patient)
     try:
         new = Constraint("regex", LONG % 1003, "structured_outputs.regex")

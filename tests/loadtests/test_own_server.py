@@ -29,6 +29,7 @@ def test_a_drain_ends_what_runs_and_refuses_what_comes(cache: Path, tmp_path: Pa
             "TWOPHASE_MODEL": str(model),
             "TWOPHASE_CACHE": str(cache),
             "TWOPHASE_ENGINE_ARGS": '{"kv_cache_memory_bytes": 134217728}',
+            "TWOPHASE_DRAIN_S": "120",  # what runs ends by itself, however slow the machine
         },
         capture_output=True,
         text=True,
@@ -38,6 +39,9 @@ def test_a_drain_ends_what_runs_and_refuses_what_comes(cache: Path, tmp_path: Pa
     outcomes = {sample.outcome for sample in samples}
     assert outcomes <= {"ok", "refused", "no_connection"}, ended.stderr
     assert "ok" in outcomes and outcomes & {"refused", "no_connection"}
+    # The signal comes when its step begins: it waits for no answer.
+    late = [sample for sample in samples if sample.step == 1 and sample.into_s > 1]
+    assert late and {sample.status for sample in late} <= {503, 0}
     assert AFTER_SIGNAL in ended.stderr
     assert "0 answers were cut" in ended.stderr
     server = re.search(r"ready at http://127\.0\.0\.1:(\d+)", ended.stderr)

@@ -124,6 +124,9 @@ def test_clients_that_left_are_looked_for_in_the_engine() -> None:
     assert "let go of them" in next(answers([left, after], [*busy, *idle]))
     assert "still worked on 2" in next(answers([left, after], busy))
     assert "no metric" in next(answers([left, after], []))
+    early = [Scrape(1001.0, {"vllm:num_requests_running": 2}), *idle]
+    soon = part("disconnects", "after", "ok")
+    assert "so short a --pause" in next(answers([left, soon], early))
 
 
 def test_a_server_that_has_gone_after_its_drain_is_no_failure() -> None:

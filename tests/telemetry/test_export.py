@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import re
 import signal
@@ -262,7 +263,11 @@ def export_to(monkeypatch: pytest.MonkeyPatch, port: int, protocol: str) -> None
 
 def senders() -> list[psutil.Process]:
     """The programs that send for this process."""
-    return [one for one in psutil.Process().children() if SENDER in one.cmdline()]
+    found = []
+    for one in psutil.Process().children():
+        with contextlib.suppress(psutil.ZombieProcess):  # one that has ended has no command line
+            found += [one] if SENDER in one.cmdline() else []
+    return found
 
 
 def in_a_process(last: str, port: int, protocol: str) -> tuple[subprocess.CompletedProcess[str], float]:
