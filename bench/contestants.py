@@ -148,9 +148,10 @@ class Twophase(Served):
     name, label = "twophase", "Twophase"
     module = "service"
     args = ENGINE_ARGS
-    settings: Mapping[str, str] = {
-        "TWOPHASE_MAX_WAITING": "1000"
-    }  # nobody is refused where speed is compared
+    settings: Mapping[str, str] = {  # nobody is refused where speed is compared
+        "TWOPHASE_MAX_WAITING": "1000",
+        "TWOPHASE_SLO_TTFT_MS": "600000",
+    }
 
     def __init__(self, model: str, folder: Path) -> None:
         port = free_port()

@@ -48,24 +48,18 @@ NOTE = {
 }
 
 
-class Plain(Twophase):
-    """Without a parser. Here and below nobody is refused for a wait that is foreseen."""
-
-    settings: Mapping[str, str] = {**Twophase.settings, "TWOPHASE_SLO_TTFT_MS": "600000"}
-
-
-class Thinking(Plain):
+class Thinking(Twophase):
     """Whose model is said to think."""
 
     name, label = "thinking", "with a reasoning parser"
-    settings: Mapping[str, str] = {**Plain.settings, "TWOPHASE_REASONING_PARSER": "deepseek_r1"}
+    settings: Mapping[str, str] = {**Twophase.settings, "TWOPHASE_REASONING_PARSER": "deepseek_r1"}
 
 
-class Calling(Plain):
+class Calling(Twophase):
     """Whose model is said to call tools."""
 
     name, label = "calling", "with a tool parser"
-    settings: Mapping[str, str] = {**Plain.settings, "TWOPHASE_TOOL_PARSER": "hermes"}
+    settings: Mapping[str, str] = {**Twophase.settings, "TWOPHASE_TOOL_PARSER": "hermes"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +67,13 @@ class Way:
     """One way of answering: who is asked, with which fields, and what must be in the answer."""
 
     name: str
-    of: type[Plain]
+    of: type[Twophase]
     fields: Mapping[str, Any]
     sign: bytes
 
 
 FORCED = {"tools": [NOTE], "tool_choice": "required"}
-PLAIN = Way("plain text", Plain, {}, b'"content":"')
+PLAIN = Way("plain text", Twophase, {}, b'"content":"')
 WAYS = (
     PLAIN,
     Way("reasoning", Thinking, {}, b'"reasoning":"'),
