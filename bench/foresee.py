@@ -13,6 +13,7 @@ import re
 import statistics
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ CHAT = "/v1/chat/completions"
 NEAR = 0.25  # of the measured time
 WANTED = 0.8  # of requests as near as that
 WORDS_OF = (5, 50, 200, 800, 2000)
+COUNTED_S = 2
 MOST_TURNS = 6  # of a conversation before a new one begins
 RATIO = re.compile(r"^twophase_prediction_error_ratio_(sum|count) (\S+)$", re.MULTILINE)
 
@@ -72,7 +74,7 @@ class Asker:
         sum_before, count_before = self._ratios()
         text, last = self._stream(body)
         self._talk.append({"role": "assistant", "content": text})
-        total, count = self._ratios()
+        total, count = self._ratios_after(count_before)
         phases, predicted_ms = last["phases"], told["predicted"]["ttft_ms"]
         return Asked(
             total - sum_before if count > count_before else None,
@@ -100,6 +102,13 @@ class Asker:
         if "phases" not in last:
             raise BenchError(f"a request was not answered: {last}")
         return text, last
+
+    def _ratios_after(self, count_before: int) -> tuple[float, int]:
+        """A request is counted when it is closed, which its caller may be a little ahead of."""
+        patience_s = time.monotonic() + COUNTED_S
+        while (found := self._ratios())[1] == count_before and time.monotonic() < patience_s:
+            time.sleep(0.05)
+        return found
 
     def _ratios(self) -> tuple[float, int]:
         found = dict(RATIO.findall(self._web.get("/metrics").text))
