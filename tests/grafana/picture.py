@@ -44,21 +44,28 @@ def draw(loaded: Ground) -> list[Path]:
 
 
 def _board(loaded: Ground, title: str, queries: Sequence[Shown]) -> Path:
-    """Panels lie where they lie in Grafana."""
+    """Panels lie in the rows in which they lie in Grafana."""
     panels = [list(group) for _, group in groupby(queries, key=lambda query: query.panel["id"])]
-    places = [panel[0].panel["gridPos"] for panel in panels]
-    height = max(place["y"] + place["h"] for place in places)
-    figure = plt.figure(figsize=(10, 0.26 * height + 0.6), layout="constrained")
-    grid = figure.add_gridspec(height, 24)
-    for place, panel in zip(places, panels, strict=True):
-        x, y = place["x"], place["y"]
-        _panel(loaded, figure.add_subplot(grid[y : y + place["h"], x : x + place["w"]]), panel)
+    rows = [list(row) for _, row in groupby(panels, key=lambda panel: _place(panel)["y"])]
+    heights = [max(_place(panel)["h"] for panel in row) for row in rows]
+    figure = plt.figure(figsize=(10, 0.26 * sum(heights) + 0.6), layout="constrained")
+    # A grid for each row: one for all would leave the room between two panels in a wide panel's middle.
+    grid = figure.add_gridspec(len(rows), 1, height_ratios=heights)
+    for at, row in enumerate(rows):
+        cells = grid[at].subgridspec(1, len(row), width_ratios=[_place(panel)["w"] for panel in row])
+        for beside, panel in enumerate(row):
+            _panel(loaded, figure.add_subplot(cells[beside]), panel)
     figure.suptitle(title, fontsize=12, fontweight="bold")
     figure.supxlabel(CAPTION, fontsize=7.5, color="#555555")
     path = PICTURES / f"{re.sub(r'[^a-z]+', '-', title.removeprefix('Twophase: ').lower())}.png"
     figure.savefig(path, dpi=80, pil_kwargs={"optimize": True}, metadata={"Description": CAPTION})
     plt.close(figure)
     return path
+
+
+def _place(panel: Sequence[Shown]) -> dict[str, int]:
+    place: dict[str, int] = panel[0].panel["gridPos"]
+    return place
 
 
 def _panel(loaded: Ground, ax: Axes, queries: Sequence[Shown]) -> None:
