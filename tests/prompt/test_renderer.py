@@ -42,7 +42,7 @@ async def test_small_prompts_are_made_at_once() -> None:
     [
         [{"role": "user", "content": "word " * LOOP_WEIGHT}],
         [{"role": "user", "content": "word " * LOOP_UNKNOWN}],
-        [HELLO] * 1000,
+        [HELLO] * 2500,
         [{"role": "user", "content": [{"type": "text", "text": "word"}] * 5000}],
     ],
     ids=["a large text", "much that is unknown", "many messages", "many parts"],

@@ -46,7 +46,7 @@ def test_client_and_server_tell_the_same_story(small: Served, tmp_path: Path) ->
 
 
 def test_the_engine_lets_go_of_clients_that_left(small: Served, tmp_path: Path) -> None:
-    load = ("--rate", "2", "--seconds", "4", "--pause", "8", "--workload", "chat,tokens=100")
+    load = ("--rate", "2", "--seconds", "4", "--pause", "30", "--workload", "chat,tokens=400")
     ended = loadtest(small, tmp_path, "--scenario", "disconnects", *load)
     assert "afterwards the engine had let go of them" in ended.stderr
     outcomes = {sample.outcome for sample in read_samples(tmp_path)}

@@ -48,7 +48,7 @@ def streamed(model: ChatOpenAI) -> dict[str, Any]:
 
 async def chained(model: ChatOpenAI) -> list[str]:
     chain = ChatPromptTemplate.from_messages([("user", "What is the capital of {country}?")]) | model
-    answers = await chain.abatch([{"country": "France"}, {"country": "Italy"}])
+    answers = await chain.abatch([{"country": "France"}, {"country": "Germany"}])
     return [str(answer.content) for answer in answers]
 
 
