@@ -104,7 +104,7 @@ class Run:
                 "ask for fewer or shorter ones (--users, --rates, --seconds), or allow more (--minutes)"
             )
         if self._options.scenario == "drain":
-            drain_at(self._target, self._begun, known[0].end_s)
+            drain_at(self._target, self._begun, known[0].end_s, self._say)
         self._go(known)
 
     def _go(self, more: Sequence[Step]) -> None:
@@ -138,9 +138,9 @@ class Run:
         return held
 
     def _begun(self) -> float | None:
-        """When the plan's clock began, in Unix seconds; None before that."""
+        """When the plan's clock begins, on this machine's monotonic clock; None before that is known."""
         notes = read_witnesses(self._options.folder)
-        return next((note["begins_unix_s"] for note in notes if "begins_unix_s" in note), None)
+        return next((note["begins_monotonic_s"] for note in notes if "begins_monotonic_s" in note), None)
 
     def _rows(self) -> list[Row]:
         return rows(self._steps, read_samples(self._options.folder), self._options.slo.good)

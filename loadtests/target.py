@@ -147,8 +147,10 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def drain_at(target: Target, begun: Callable[[], float | None], after_s: float) -> None:
-    """Tell a server that was started here to go, so long after the load has begun (in Unix seconds)."""
+def drain_at(
+    target: Target, begun: Callable[[], float | None], after_s: float, say: Callable[[str], None]
+) -> None:
+    """Tell a server that was started here to go, so long after the load has begun, by the monotonic clock."""
 
     assert target.pid is not None
     pid = target.pid
@@ -156,7 +158,9 @@ def drain_at(target: Target, begun: Callable[[], float | None], after_s: float) 
     def work() -> None:
         while (since := begun()) is None:
             time.sleep(LOOK_S)
-        time.sleep(max(0.0, since + after_s - time.time()))
+        due = since + after_s
+        time.sleep(max(0.0, due - time.monotonic()))
         os.kill(pid, signal.SIGTERM)
+        say(f"SIGTERM sent {time.monotonic() - due:.2f} s after its instant")
 
     threading.Thread(target=work, name="drain", daemon=True).start()

@@ -15,10 +15,10 @@ class Witness:
     def __init__(self, folder: Path) -> None:
         self._file = (folder / f"witness-{os.getpid()}.jsonl").open("ab", buffering=0)
 
-    def begin(self, unix_s: float) -> None:
+    def begin(self, monotonic_s: float) -> None:
         """The plan's clock starts at that instant; what was noted before is gone."""
         self._file.truncate(0)
-        self._note({"begins_unix_s": unix_s})
+        self._note({"begins_monotonic_s": monotonic_s})
 
     def cut(self, step: int) -> None:
         """A step would have gone on, had more requests been allowed."""
