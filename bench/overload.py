@@ -61,12 +61,12 @@ Kind = type[Untuned] | type[AsItComes]
 
 
 def tuned(queued: int) -> Kind:
-    """With a queue of a length that somebody has chosen."""
+    """With a number of requests that it lets in, running ones among them, which somebody has chosen."""
     args = {**RUNNING, "max_num_queued_reqs": queued}
     return type(
         "Tuned",
         (AsItComes,),
-        {"name": f"tuned-{queued}", "label": f"vllm serve, queue of {queued}", "args": args},
+        {"name": f"tuned-{queued}", "label": f"vllm serve, at most {queued}", "args": args},
     )
 
 
@@ -107,7 +107,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.overload", description=__doc__)
     parser.add_argument("--rates", default="2,4,8", help="requests a second (%(default)s)")
     parser.add_argument("--seconds", type=float, default=25, help="of arrivals at each rate (%(default)g)")
-    parser.add_argument("--queues", default="6,16", help="lengths of vllm serve's queue to try (%(default)s)")
+    parser.add_argument("--queues", default="6,16", help="max_num_queued_reqs of vllm serve (%(default)s)")
     parser.add_argument("--only", default="", help="labels that contain this text")
     parser.add_argument("--write", action="store_true", help="write the results into bench/RESULTS.md")
     options = parser.parse_args(argv)

@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def check() -> str:
     """Markdown: measured against simulated, figure by figure."""
     rows = [
-        [of, figure.name, f"{figure.measured:g}", f"{figure.simulated:.3g}", f"{figure.off:+.0%}"]
+        [of, figure.name, f"{figure.measured:g}", f"{figure.simulated:.4g}", f"{figure.off:+.0%}"]
         for of, figures in (("load test", measured.load_test()), ("overload", measured.overload()))
         for figure in figures
     ]

@@ -1,23 +1,32 @@
-"""The simulator against what was measured: from a few figures of one run, the others of the same run.
+"""The simulator against what was measured: from three figures of a run, the others of the same run.
 
-Both runs had the embedded model on two CPU cores that other work had a share of.
+Both runs had the embedded model on two CPU cores. Simulated are the very requests that were sent, each at
+its instant, and they are judged by what judged those.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
+from bench.arrivals import Crowd
 from bench.planning.known import SMOLLM2
 from bench.planning.replica import Replica
 from bench.planning.shape import Engine, Machine
-from bench.planning.traffic import Mix, Request, arrivals
+from bench.planning.traffic import Request
 from bench.stats import quantile
+from loadtests.arrivals import poisson
+from loadtests.knee import find
+from loadtests.plan import Step
+from loadtests.sample import Sample
+from loadtests.scenarios import Wishes, rate_step
+from loadtests.slo import Slo
+from loadtests.summary import rows
 
-OUTPUT_TOKENS, RUNNING, SEEDS = 32, 16, 20
+TOKENS, RUNNING, PATIENCE_S = 32, 16, 60.0
 FIRST_WITHIN_S, WHOLE_WITHIN_S = 2.0, 10.0
 WEIGHTS = SMOLLM2.layer_weights + SMOLLM2.head_weights
-OPERATIONS = 2 * WEIGHTS  # for a token that is sampled
+SAMPLED = WEIGHTS / SMOLLM2.layer_weights  # what a token that is sampled costs, in those that are only read
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,94 +43,122 @@ class Figure:
         return self.simulated / self.measured - 1
 
 
-def machine(alone_s: float, prompt_token_s: float, sequence_s: float = 0.0) -> Machine:
-    """Two cores that write a lone answer at `alone_s` a token, and read a prompt at `prompt_token_s`."""
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """What is taken from a run: how it answers one request at a time, and `RUNNING` at a time."""
+
+    prompt: int  # tokens
+    first_s: float  # until the first token of a lone answer
+    whole_s: float  # until its end
+    full_s: float  # until the end of an answer where there are always `RUNNING`
+
+    def machine(self) -> Machine:
+        """The cores that have this pace.
+
+        `RUNNING` answers take as long as their prompts one by one, and a step for each further token. Such
+        a step takes some time for each of them, and beside that either what a lone token takes or the
+        arithmetic of all, whichever is more.
+        """
+        token_s = (self.whole_s - self.first_s) / (TOKENS - 1)
+        step_s = (self.full_s - RUNNING * self.first_s) / (TOKENS - 1)
+        read = self.prompt - 1 + SAMPLED  # the prompt's last token is sampled from
+        work = RUNNING * SAMPLED / read
+        moving = (step_s - token_s) / (RUNNING - 1)
+        working = (step_s - work * self.first_s) / (RUNNING - work)
+        sequence_s = min(moving, working)
+        return machine(token_s - sequence_s, (self.first_s - sequence_s) / read, sequence_s)
+
+
+def machine(moving_s: float, prompt_token_s: float, sequence_s: float = 0.0) -> Machine:
+    """Two cores that read all weights in `moving_s`, and work on a token of a prompt for `prompt_token_s`.
+
+    The one passes within the other: on the engine alone four answers take a step no longer than one, and
+    several prompts are read in the time of one after the other.
+    """
     flops = 2 * SMOLLM2.layer_weights / prompt_token_s
-    moving_s = alone_s - OPERATIONS / flops - sequence_s
-    return Machine("2 CPU cores", WEIGHTS * 2 / moving_s, flops, 2.2e9, 0.0, 0.0, sequence_s)
+    return Machine("2 CPU cores", WEIGHTS * 2 / moving_s, flops, 2.2e9, 1.0, 0.0, sequence_s)
 
 
 def run(
-    on: Machine, rate: float, prompt: int, seconds: float, max_waiting: int | None = None
-) -> list[list[Request]]:
-    """Several runs that differ in their arrivals alone."""
-    engine = Engine(SMOLLM2, on, RUNNING, 2048, 128, 46592)
-    runs = []
-    for seed in range(SEEDS):
-        requests = list(arrivals(Mix("chat", prompt, OUTPUT_TOKENS), rate, seconds, seed, [0], [1.0]))
-        Replica(engine, max_waiting).run(requests)
-        runs.append(requests)
-    return runs
+    pace: Pace, instants: Iterable[float], max_unfinished: int | None = None, promise_s: float | None = None
+) -> list[Request]:
+    """What becomes of requests that come at these instants."""
+    engine = Engine(SMOLLM2, pace.machine(), RUNNING, 2048, 128, 46592)
+    requests = [Request(at, 0, 0, pace.prompt, TOKENS) for at in instants]
+    Replica(engine, max_unfinished, promise_s, PATIENCE_S).run(requests)
+    return requests
 
 
-def _ttft_s(runs: Sequence[Sequence[Request]]) -> float:
-    return quantile([it.ttft_s for requests in runs for it in requests if it.first is not None], 0.5)
-
-
-def _tpot_s(runs: Sequence[Sequence[Request]]) -> float:
-    ended = [it for requests in runs for it in requests if it.ended is not None]
-    return quantile([(it.total_s - it.ttft_s) / (it.output - 1) for it in ended], 0.5)
-
-
-def _good(runs: Sequence[Sequence[Request]]) -> int:
-    return sum(
-        it.ttft_s <= FIRST_WITHIN_S and it.total_s <= WHOLE_WITHIN_S for requests in runs for it in requests
-    )
+# `python -m loadtests --seconds 30`: one user and sixteen, then every step of a sweep from 1/s on.
+LOADED = Pace(prompt=71, first_s=0.1199, whole_s=1.2095, full_s=4.876)
+LOADED_S, LOADED_SEED = 30.0, 1
+SWEEP = {  # by requests/s: TTFT and TPOT, p50 in ms
+    1.0: (167, 57.4),
+    2.0: (168, 59.9),
+    2.8284271247461903: (258, 111),
+    3.3635856610148585: (931, 130),
+    3.668016172818685: (558, 143),
+    4.0: (762, 138),
+}
+MOST_PER_S = 3.73
 
 
 def load_test() -> Iterator[Figure]:
-    """A run of `make loadtest` on Twophase, the example in loadtests/: prompts of 71 tokens.
+    """A load test of Twophase, which refuses whom it would not answer within its promise; and the most load
+    of which nine in ten answers are good."""
+    steps = [
+        replace(rate_step(Wishes(step_s=LOADED_S), rate), number=number) for number, rate in enumerate(SWEEP)
+    ]
+    slo = Slo()
+    found = rows(steps, [sample for step in steps for sample in _samples(step)], slo.good)
+    for row in found:
+        for measure, was in zip(("ttft", "tpot"), SWEEP[row.step.rate_per_s], strict=True):
+            simulated = row.value(f"{measure}_p50_ms") or 0.0
+            yield Figure(f"{row.step.name}: {measure.upper()} p50, ms", was, simulated)
+    knee = find(found, slo.hold_share)
+    yield Figure("most answered well, requests/s", MOST_PER_S, knee.rate if knee else 0.0)
 
-    The step at 1.47 requests/s gives the pace: 20.6 ms a token, 58.3 ms to read a prompt, and 6.9 ms of the
-    first token's time outside the engine. What follows from these for the steps under more load, and for the
-    most load of which nine in ten answers are good?
-    """
-    alone_s, reading_s, outside_s, prompt = 0.0206, 0.0583, 0.0069, 71
-    on = machine(alone_s, (reading_s - alone_s) / prompt)
-    for rate, ttft_ms, tpot_ms in ((2.94, 89.7, 26.8), (5.88, 119.3, 38.5), (8.32, 131.5, 45.5)):
-        runs = run(on, rate, prompt, 10)
-        yield Figure(f"{rate}/s: TTFT p50, ms", ttft_ms, (_ttft_s(runs) + outside_s) * 1000)
-        yield Figure(f"{rate}/s: TPOT p50, ms", tpot_ms, _tpot_s(runs) * 1000)
-    yield Figure("most answered well, requests/s", 8.52, _knee(on, prompt))
+
+def _samples(step: Step) -> Iterator[Sample]:
+    """What the load test would have kept of a step."""
+    instants = poisson(step.rate_per_s, step.length_s, f"{LOADED_SEED}/{step.part}/{step.name}")
+    for number, it in enumerate(run(LOADED, instants, promise_s=FIRST_WITHIN_S)):
+        sample = Sample(step.number, number, "chat", it.at, it.at, outcome="refused")
+        if it.ended is not None:
+            sample.outcome, sample.tokens = "ok", it.output
+            sample.first_ms = it.ttft_s * 1000
+            sample.last_ms = sample.end_ms = it.total_s * 1000
+        yield sample
 
 
-def _knee(on: Machine, prompt: int) -> float:
-    low, high = 1.0, 40.0
-    while high - low > 0.1:
-        rate = (low + high) / 2
-        runs = run(on, rate, prompt, 40)
-        held = _good(runs) >= 0.9 * sum(map(len, runs))
-        low, high = (rate, high) if held else (low, rate)
-    return low
+# Turns of `bench.overload` at these rates, and once more: each turn has a seed of its own, from the first on.
+OVERLOADED = Pace(prompt=47, first_s=0.0862, whole_s=1.145, full_s=4.10)
+OVERLOADED_S, FIRST_SEED, RATES = 25.0, 2, (2, 3, 4, 8)
+ENDLESS = ((1.78, 0.12), (2.96, 0.156), (3.60, 0.348), (0.74, 12.7))  # good answers/s, TTFT p50 in s
+SIX = ((1.64, 0.123), (2.24, 0.132), (2.62, 0.142), (2.92, 0.144))
 
 
 def overload() -> Iterator[Figure]:
-    """`vllm serve`, as it comes and with a line of six: good answers a second, and TTFT.
-
-    For 25 s requests arrive, with prompts of 47 tokens.
-
-    Its pace: 17 tokens/s alone, 135 for 32 at once, a first token of 37 tokens after 0.15 s; and, since other
-    work ran beside it in this run, slower by a factor that the TTFT at 4 requests/s gives.
-    """
-    alone_s, seconds, prompt = 1 / 17, 25.0, 47
-    each_s = (0.15 - alone_s) / 37
-    more_s = (32 / 135 - alone_s) / 31  # for each further answer in a step
-    usual = machine(alone_s, each_s, more_s - each_s * WEIGHTS / SMOLLM2.layer_weights)
-    on = usual.slower(_factor(usual, prompt, seconds, rate=4, ttft_s=12.8))
-    for rate, good, ttft_s in ((2, 1.48, 1.1), (3, 0.64, 6.9), (4, 0.60, None), (8, 0.28, 38.0)):
-        runs = run(on, rate, prompt, seconds)
-        yield Figure(f"{rate}/s: good answers/s", good, _good(runs) / SEEDS / seconds)
-        if ttft_s is not None:
-            yield Figure(f"{rate}/s: TTFT p50, s", ttft_s, _ttft_s(runs))
-    for rate, good in ((2, 1.44), (4, 1.56), (8, 1.92)):
-        runs = run(on, rate, prompt, seconds, max_waiting=6)
-        yield Figure(f"{rate}/s, a line of 6: good answers/s", good, _good(runs) / SEEDS / seconds)
+    """`vllm serve`, as it comes and with `--max-num-queued-reqs 6`: that many at a time, those that run
+    among them. Two turns at each rate, taken together."""
+    for label, limit, seen in (("", None, ENDLESS), (", six at a time", 6, SIX)):
+        for number, (good_per_s, ttft_s) in enumerate(seen):
+            rate, requests = RATES[number], _crowds(number, limit)
+            yield Figure(f"{rate}/s{label}: good answers/s", good_per_s, _good_per_s(requests))
+            yield Figure(f"{rate}/s{label}: TTFT p50, s", ttft_s, _ttft_s(requests))
 
 
-def _factor(usual: Machine, prompt: int, seconds: float, rate: float, ttft_s: float) -> float:
-    low, high = 0.5, 3.0
-    while high - low > 0.01:
-        factor = (low + high) / 2
-        early = _ttft_s(run(usual.slower(factor), rate, prompt, seconds)) < ttft_s
-        low, high = (factor, high) if early else (low, factor)
-    return low
+def _crowds(number: int, max_unfinished: int | None) -> list[Request]:
+    """The requests of both turns at a rate."""
+    seeds = (FIRST_SEED + number, FIRST_SEED + number + len(RATES))
+    crowds = (Crowd(RATES[number], OVERLOADED_S, TOKENS, PATIENCE_S, seed, 0, "") for seed in seeds)
+    return [it for crowd in crowds for it in run(OVERLOADED, crowd.schedule(), max_unfinished)]
+
+
+def _good_per_s(requests: Sequence[Request]) -> float:
+    good = sum(it.ttft_s <= FIRST_WITHIN_S and it.total_s <= WHOLE_WITHIN_S for it in requests)
+    return good / (2 * OVERLOADED_S)
+
+
+def _ttft_s(requests: Sequence[Request]) -> float:
+    return quantile([it.ttft_s for it in requests if it.first is not None], 0.5)

@@ -9,21 +9,32 @@ from __future__ import annotations
 import heapq
 from collections import OrderedDict, deque
 from collections.abc import Iterable
+from copy import deepcopy
 from math import ceil
 
 from bench.planning.shape import Engine
 from bench.planning.traffic import Request
+from service.admission.admission import RECENT
 
 
 class Replica:
     """Runs requests through an engine's steps. Steps in which nobody comes or goes are taken together."""
 
-    def __init__(self, engine: Engine, max_waiting: int | None = None, patience_s: float = 60) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        max_unfinished: int | None = None,
+        promise_s: float | None = None,
+        patience_s: float = 60,
+    ) -> None:
         self._engine = engine
-        self._max_waiting = max_waiting
+        self._max_unfinished = max_unfinished  # waiting and running together, as vLLM bounds its queue
+        self._promise_s = promise_s  # who would wait longer for a first token is refused, as by Twophase
+        self._refused_share = 0.0  # of late
         self._patience_s = patience_s
         self._now = 0.0
         self._steps = 0
+        self._just_ended = 0
         self._waiting: deque[Request] = deque()
         self._reading: deque[list[int]] = deque()  # tokens left to read, tokens before them, index in _read
         self._read: list[Request] = []
@@ -50,18 +61,36 @@ class Replica:
                 self._now = max(self._now, coming.at)
 
     def _come(self, request: Request) -> None:
-        if self._max_waiting is not None:
-            request.refused = len(self._waiting) >= self._max_waiting + self._places()
-        if request.prompt + request.output > self._engine.kv_tokens:
-            request.refused = True
+        unfinished = len(self._waiting) + self._running()
+        if request.at < self._now:  # it came in the step that has passed, and saw who ended with it
+            unfinished += self._just_ended
+        full = self._max_unfinished is not None and unfinished >= self._max_unfinished
+        too_long = request.prompt + request.output > self._engine.kv_tokens
+        request.refused = full or too_long or not self._in_time(request)
         if not request.refused:
             self._waiting.append(request)
 
-    def _places(self) -> int:
-        return self._engine.max_running - len(self._reading) - len(self._decoding)
+    def _in_time(self, request: Request) -> bool:
+        """Whether its first token would come within the promise, of which the service gives the less the more
+        it has refused of late."""
+        if self._promise_s is None:
+            return True
+        late = self._foreseen_s(request) > self._promise_s * (1 - self._refused_share / 2)
+        self._refused_share += (late - self._refused_share) / RECENT
+        return not late
+
+    def _foreseen_s(self, request: Request) -> float:
+        """Its time to the first token, if nobody else came."""
+        ahead, its = deepcopy((self, request))
+        ahead._waiting.append(its)
+        ahead.run([])
+        return its.ttft_s
+
+    def _running(self) -> int:
+        return len(self._reading) + len(self._decoding)
 
     def _admit(self) -> None:
-        while self._waiting and self._places():
+        while self._waiting and self._running() < self._engine.max_running:
             request = self._waiting[0]
             if self._now - request.at > self._patience_s:  # its caller has gone
                 self._waiting.popleft()
@@ -100,7 +129,8 @@ class Replica:
                 break
             self._reading.popleft()
             ready.append(self._read[index])
-        self._pass(1, self._engine.step_seconds(len(self._decoding), self._context, taken, before / taken))
+        running, before = len(self._decoding), before / taken
+        self._pass(1, self._engine.step_seconds(running, self._context, taken, before, len(ready)))
         for request in ready:
             self._begin(request)
 
@@ -124,6 +154,7 @@ class Replica:
 
     def _pass(self, steps: int, seconds: float) -> None:
         self._now += seconds
+        self._just_ended = 0
         self._steps += steps
         self._context += steps * len(self._decoding)
         while self._decoding and self._decoding[0][0] <= self._steps:
@@ -133,4 +164,5 @@ class Replica:
 
     def _end(self, request: Request) -> None:
         request.ended = self._now
+        self._just_ended += 1
         self._reserved -= request.prompt + request.output

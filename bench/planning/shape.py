@@ -103,14 +103,18 @@ class Engine:
         fits = int(room / self.model.kv_bytes_per_token)
         return min(fits, self.kv_tokens_limit) if self.kv_tokens_limit else fits
 
-    def step_seconds(self, running: int, context: float, prompt: int = 0, before: float = 0) -> float:
+    def step_seconds(
+        self, running: int, context: float, prompt: int = 0, before: float = 0, begun: int = 0
+    ) -> float:
         """Of a step that decodes one token for each of `running` requests, which have `context` positions in
-        all, and reads `prompt` tokens of new ones, each after `before` positions on average."""
+        all, and reads `prompt` tokens of new ones, each after `before` positions on average. `begun` of these
+        are read to their end and get their first token, which is sampled like any other."""
         model, machine = self.model, self.machine
-        flops: float = 2 * model.layer_weights * (running + prompt) + 2 * model.head_weights * max(running, 1)
+        sampled = running + begun
+        flops: float = 2 * model.layer_weights * (running + prompt) + 2 * model.head_weights * max(sampled, 1)
         flops += model.attention_flops * (context + prompt * before)
         weights = (model.layer_weights + model.head_weights) * model.weight_bytes
         moved_s = (weights + model.kv_bytes_per_token * context) / machine.bytes_per_s
         worked_s = flops / machine.flops_per_s
         less = min(moved_s, worked_s) * (1 - machine.overlap)
-        return machine.step_s + machine.sequence_s * running + max(moved_s, worked_s) + less
+        return machine.step_s + machine.sequence_s * sampled + max(moved_s, worked_s) + less
