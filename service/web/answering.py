@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
+from fastapi import APIRouter
+from fastapi.routing import APIRoute
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.types import Receive
 
 from service.admission.quotas import Visit
 from service.admission.tenant import Tenant
@@ -24,12 +25,22 @@ from service.settings import Settings
 from service.telemetry.observer import Observation, Observer
 from service.web.body import read_json_body
 from service.web.face import Asked, Face
+from service.web.leaving import unless_gone
 from service.web.refusal import CUT_OFF
-from service.web.responses import EventStream, WholeAnswer, client_gone
+from service.web.responses import EventStream, WholeAnswer
 from service.web.wire import header_names, parse_object
 
 DEADLINE_HEADER = "X-Request-Timeout-Ms"
 LONGEST_DEADLINE_MS = 24 * 60 * 60 * 1000
+
+Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+
+
+class AnswerRoute(APIRoute):
+    """A route whose handler is given the request as it is: FastAPI has nothing to find out for it."""
+
+    def get_route_handler(self) -> Handler:
+        return self.endpoint
 
 
 class Answering:
@@ -40,13 +51,15 @@ class Answering:
         self._observer = observer
         self._settings = settings
 
-    def endpoint(self, face: Face) -> Callable[[Request], Awaitable[Response]]:
-        """The route's handler."""
+    def route(self, router: APIRouter, face: Face, summary: str) -> None:
+        """Answer what is posted to the face's route."""
 
         async def answer(request: Request) -> Response:
             return await _Opening(self._chat, self._observer, self._settings, face, request).response()
 
-        return answer
+        router.add_api_route(
+            face.route, answer, methods=["POST"], summary=summary, route_class_override=AnswerRoute
+        )
 
 
 class _Opening:
@@ -99,7 +112,7 @@ class _Opening:
         record.parsed_s = time.monotonic()
         caller = Caller(self._tenant, _deadline_s(self._request, record.received_s))
         try:
-            reply = await _unless_gone(self._open(asked, caller, observation, visit), self._request.receive)
+            reply = await unless_gone(self._open(asked, caller, observation, visit), self._request.receive)
         except ServiceError as exc:
             asked.in_their_words(exc)
             raise
@@ -179,18 +192,3 @@ def _refused(observation: Observation, exc: BaseException) -> None:
     else:
         observation.failed(exc)
         observation.record.status = exc.status if isinstance(exc, ServiceError) else InternalFault.status
-
-
-async def _unless_gone(opening: Coroutine[Any, Any, Reply], receive: Receive) -> Reply:
-    """The opened answer, unless the client leaves before there is one."""
-    task = asyncio.ensure_future(opening)
-    gone = asyncio.ensure_future(client_gone(receive))
-    try:
-        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
-        if task.done():
-            return task.result()
-        raise ClientDisconnect
-    finally:
-        gone.cancel()
-        if not task.done():
-            task.cancel()

@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 from starlette.responses import Response
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from service.chat.reply import Reply
 from service.engine.protocol import Delta, Sink
@@ -17,6 +17,7 @@ from service.telemetry.phases import Phases
 from service.web.choice import Whole
 from service.web.chunks import CHUNKS
 from service.web.face import Encoder
+from service.web.leaving import client_gone
 from service.web.refusal import CUT_OFF, render
 from service.web.writer import Writer
 
@@ -163,10 +164,3 @@ class WholeAnswer(Response, Sink):
         body = self._body(self._answer, self._choices, phases)
         headers = {**self._extra_headers, "server-timing": phases[0].server_timing()}
         return Response(orjson.dumps(body), media_type="application/json", headers=headers)
-
-
-async def client_gone(receive: Receive) -> None:
-    """Returns when the client has closed its connection."""
-    message: Message = {"type": ""}
-    while message["type"] != "http.disconnect":
-        message = await receive()

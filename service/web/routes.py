@@ -22,9 +22,7 @@ def chat_routes(chat: Chat, answering: Answering, settings: Settings) -> APIRout
     """`/v1/chat/completions` and `/v1/models`."""
     models = _Models(chat)
     router = APIRouter(tags=["chat"])
-    router.post(CHAT_ROUTE, summary="Answer a conversation, streamed or whole")(
-        answering.endpoint(ChatFace(settings))
-    )
+    answering.route(router, ChatFace(settings), "Answer a conversation, streamed or whole")
     router.get("/v1/models", summary="The model served here, and its LoRA adapters")(models.all)
     router.get("/v1/models/{name:path}", summary="One of them by name")(models.one)
     return router

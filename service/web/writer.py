@@ -11,12 +11,12 @@ Where the server offers a shorter way than `send` for a chunk (`web.chunks`), th
 from __future__ import annotations
 
 import asyncio
-import types
-from collections.abc import Callable, Coroutine, Generator
-from functools import partial
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from starlette.types import Send
+
+from service.web.steps import rest
 
 MOST_UNSENT_BYTES = 2**24  # for one client; who lets more wait is taken to have left
 PIECE_BYTES = 2**16
@@ -91,7 +91,7 @@ class Writer:
 
     async def _catch_up(self, sending: Coroutine[Any, Any, None], awaited: Any) -> None:
         try:
-            await _rest(sending, awaited)
+            await rest(sending, awaited)
             while self._unsent or (self._end is not None and not self._ended):
                 data = self._piece()
                 await self._send(self._message(data if self._unsent else self._completed(data)))
@@ -128,19 +128,3 @@ class Writer:
     def _finish(self) -> None:
         if not self.over.done():
             self.over.set_result(None)
-
-
-@types.coroutine
-def _rest(coroutine: Coroutine[Any, Any, None], awaited: Any) -> Generator[Any, Any, None]:
-    """What is left of a coroutine whose first step has been taken and now waits for `awaited`."""
-    while True:
-        try:
-            value = yield awaited
-        except BaseException as exc:
-            step = partial(coroutine.throw, exc)
-        else:
-            step = partial(coroutine.send, value)
-        try:
-            awaited = step()
-        except StopIteration:
-            return

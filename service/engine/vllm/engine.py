@@ -37,6 +37,7 @@ from service.engine.vllm.arguments import engine_args, facts_of, start_failure
 from service.engine.vllm.generation import VllmGeneration
 from service.engine.vllm.grammars import Grammars
 from service.engine.vllm.load import LoadKeeper
+from service.engine.vllm.outputs import read_directly
 from service.engine.vllm.params import sampling_params
 from service.engine.vllm.reasoning import ReasoningParser, check_reasoning_parser
 from service.engine.vllm.tool_parser import ToolParser
@@ -122,6 +123,7 @@ class VllmEngine:
                 usage_context=UsageContext.OPENAI_API_SERVER,
                 stat_loggers=[self._load],
             )
+            read_directly(llm)
             self._llm = llm
             if self._reasoning_parser_name is not None:
                 self._reasoning_parser = ReasoningParser(self._reasoning_parser_name, llm.get_tokenizer())

@@ -15,21 +15,14 @@ from service.web.faces.responses.face import ResponsesFace
 def face_routes(chat: Chat, answering: Answering, settings: Settings) -> APIRouter:
     """`/v1/completions`, `/v1/messages` and `/v1/responses`."""
     router = APIRouter(tags=["faces"])
-    completions = CompletionsFace(settings)
-    router.post(completions.route, summary="Let a text go on, without a chat template")(
-        answering.endpoint(completions)
-    )
+    answering.route(router, CompletionsFace(settings), "Let a text go on, without a chat template")
     messages = MessagesFace(chat, settings)
-    router.post(messages.route, summary="Answer a conversation, in Anthropic's shapes")(
-        answering.endpoint(messages)
-    )
+    answering.route(router, messages, "Answer a conversation, in Anthropic's shapes")
     router.post(f"{messages.route}/count_tokens", summary="How many tokens such a conversation has")(
         messages.count
     )
     responses = ResponsesFace(settings)
-    router.post(responses.route, summary="Answer a conversation of items, as OpenAI's newer API has it")(
-        answering.endpoint(responses)
-    )
+    answering.route(router, responses, "Answer a conversation of items, as OpenAI's newer API has it")
     one = f"{responses.route}/{{response_id}}"
     router.get(one, summary="A response that was stored")(responses.stored)
     router.delete(one, summary="Forget a stored response")(responses.forget)
