@@ -1,8 +1,9 @@
 """`python -m bench.affinity`: what prefix affinity keeps cached on two replicas behind Ray Serve.
 
-The same requests are asked of one replica, of two with our routing, and of two with Serve's own, which knows
-loads and no prefixes. Each replica has the same cache. Three loads: eight shared prefixes, which fit every
-cache; more prefixes than one cache holds; a mix with conversations and short requests, its prefixes uneven.
+The same requests are asked of one replica, and of two with our routing, with Serve's own, which knows loads
+and no prefixes, and with random routing, which knows nothing. Each replica has the same cache. Three loads:
+eight shared prefixes, which fit every cache; more prefixes than one cache holds; a mix with conversations and
+short requests, its prefixes uneven.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ TOKENS = 24
 PREFIX_WORDS = 800  # some 1,000 tokens
 TAIL_WORDS = 30
 KV_BYTES = 6 * 2**20  # some 24,000 tokens: about 22 prefixes
+TWO = {"autoscaling_config": {"min_replicas": 2, "max_replicas": 2}}
 OWN = {"request_router_config": None}
+RANDOM = {"request_router_config": {"request_router_class": "bench.random_router:RandomRouter"}}
 LEAST_SHARE = 0.9  # of a single replica's cached share, for the eight prefixes
 MOST_IMBALANCE = 1.5  # of the loads of two replicas, in the mix
 INPUT, CACHED, OUTPUT = (
@@ -100,8 +103,9 @@ LOADS = {
 }
 FLEETS: dict[str, dict[str, Any]] = {
     "one replica": {"autoscaling_config": {"min_replicas": 1, "max_replicas": 1}},
-    "two, affinity": {"autoscaling_config": {"min_replicas": 2, "max_replicas": 2}},
-    "two, Serve's own": {"autoscaling_config": {"min_replicas": 2, "max_replicas": 2}, **OWN},
+    "two, affinity": TWO,
+    "two, Serve's own": {**TWO, **OWN},
+    "two, random": {**TWO, **RANDOM},
 }
 
 
