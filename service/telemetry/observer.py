@@ -56,8 +56,12 @@ class Observer:
         response_id: str = "",
         model: str = "",
         client: str | None = None,
+        received_s: float | None = None,
     ) -> Observation:
-        """Begin to observe a request whose header has arrived; `headers` are ASGI's, `client` its address."""
+        """Begin to observe a request whose header has arrived; `headers` are ASGI's, `client` its address.
+
+        `received_s`: when it has, on the monotonic clock; now, where that is not known.
+        """
         record = RequestRecord(
             request_id,
             route=route,
@@ -66,6 +70,8 @@ class Observer:
             client=client,
             crowd=self._crowd,
         )
+        record.begun_s = time.monotonic()
+        record.received_s = record.begun_s if received_s is None else received_s
         observation = Observation(self, record, self.traces.open(headers, route))
         self.metrics.inflight.add(record)
         return observation

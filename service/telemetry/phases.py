@@ -134,7 +134,7 @@ def _bound_by(
     if times.rendered_s is None or times.admitted_s is None or first_s is None or last_s is None:
         return None
     work = times.admitted_s if scheduled_s is None else scheduled_s
-    upload = times.read_s - times.received_s
+    upload = times.read_s - times.begun_s
     unread = 0.0
     if record.complete:
         late = record.waited_for_client(times.end_s) - record.engine_end_wait_s

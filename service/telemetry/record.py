@@ -63,6 +63,7 @@ class RequestRecord:
     n: int = 1
     response_id: str = ""
 
+    begun_s: float | None = None  # the service took it up; until then others had the event loop
     read_s: float | None = None  # the whole body was there
     parsed_s: float | None = None  # body checked; rendering begins
     rendered_s: float | None = None  # the prompt is token ids and has its budget; admission begins

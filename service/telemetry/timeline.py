@@ -41,6 +41,7 @@ class Timeline:
     """Borders of the service's own parts, and the courses in the engine. None: it did not come that far."""
 
     received_s: float
+    begun_s: float
     read_s: float
     parsed_s: float | None
     rendered_s: float | None
@@ -57,14 +58,16 @@ class Timeline:
 def timeline(record: RequestRecord, now_s: float) -> Timeline:
     """What is known by `now_s`; for a request that is over, its end counts."""
     end = max(record.received_s, _end(record, now_s))
-    read = _border(record.read_s, record.received_s, end)
-    parsed = _border(record.parsed_s, read or record.received_s, end)
+    begun = _border(record.begun_s, record.received_s, end) or record.received_s
+    read = _border(record.read_s, begun, end) or begun
+    parsed = _border(record.parsed_s, read, end)
     rendered = None if parsed is None else _border(record.rendered_s, parsed, end)
     handed = record.submitted_s if record.admitted_s is None else record.admitted_s
     admitted = None if rendered is None else _border(handed, rendered, end)
     return Timeline(
         received_s=record.received_s,
-        read_s=read or record.received_s,
+        begun_s=begun,
+        read_s=read,
         parsed_s=parsed,
         rendered_s=rendered,
         admitted_s=admitted,

@@ -24,6 +24,7 @@ from service.errors import OURS, CapacityError, Draining, InternalFault, Invalid
 from service.settings import Settings
 from service.telemetry.observer import Observation, Observer
 from service.web.body import read_json_body
+from service.web.connection import RECEIVED
 from service.web.face import Asked, Face
 from service.web.leaving import unless_gone
 from service.web.refusal import CUT_OFF
@@ -81,7 +82,8 @@ class _Opening:
         Raises:
             ServiceError.
         """
-        observation = self._observe()
+        received = self._request.scope.get("extensions", {}).get(RECEIVED, {})
+        observation = self._observe(received.get("at_s"))
         try:
             visit = await self._chat.enter(self._tenant)
             try:
@@ -148,7 +150,7 @@ class _Opening:
             visit.close(ours=isinstance(exc, OURS))
             raise
 
-    def _observe(self) -> Observation:
+    def _observe(self, received_s: float | None = None) -> Observation:
         request = self._request
         observation = self._observer.open(
             request.state.request_id,
@@ -157,6 +159,7 @@ class _Opening:
             response_id=self._face.new_id(),
             model=self._chat.models.base,
             client=None if request.client is None else request.client.host,
+            received_s=received_s,
         )
         observation.record.tenant = self._tenant.name
         return observation

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import http
 import re
+import time
 import uuid
 from collections.abc import Callable
 from functools import partial
@@ -22,6 +23,7 @@ MOST_HEAD_BYTES = 64 * 1024
 MOST_HEADERS = 100
 MOST_IN_A_ROW = 16  # requests that wait while another is answered: each takes a hundred times its bytes
 HOST = re.compile(rb"(\[[0-9A-Za-z:.%_~-]+\]|[0-9A-Za-z._~!$&'()*+,;=%-]*)(:[0-9]*)?")
+RECEIVED = "twophase.received"  # the name of the ASGI extension that says when a request was there
 LINGER_S = 2  # a connection that is closed while bytes arrive is reset, and the client never reads why
 
 
@@ -103,12 +105,16 @@ class Connection(HttpToolsProtocol):
         super().on_headers_complete()
         if self.pipeline:  # uvicorn would read on when their turn comes, and not see the client leave before
             self.flow.resume_reading()
-        self.cycle.scope["extensions"] = {CHUNKS: {"write": Chunks(self.cycle).write}}
         if self.parser.should_upgrade():  # it is not upgraded, and the parser reads nothing after it
             self.cycle.keep_alive = False
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._answering = cycle
+        # From here on it waits for nothing but the event loop.
+        cycle.scope["extensions"] = {
+            CHUNKS: {"write": Chunks(cycle).write},
+            RECEIVED: {"at_s": time.monotonic()},
+        }
         super()._start_asgi_task(cycle, app)
 
     def on_body(self, body: bytes) -> None:

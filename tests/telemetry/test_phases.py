@@ -206,6 +206,14 @@ def test_bound_by_client_when_it_sends_its_body_slowly() -> None:
     assert of(answered(choice(9.1, 9.2, 9.5), end=9.51, **late)).bound_by == "client"
 
 
+def test_bound_by_service_when_it_is_busy_with_others_before_it_takes_a_request_up() -> None:
+    late = {"read": 9.0, "parsed": 9.001, "rendered": 9.01, "admitted": 9.02, "submitted": 9.022}
+    waited = answered(choice(9.1, 9.2, 9.5), end=9.51, **late)
+    waited.begun_s = waited.received_s + 8.99
+    assert of(waited).bound_by == "service"
+    assert of(waited).total_ms == pytest.approx(9510)
+
+
 def test_bound_by_service_when_rendering_takes_longest() -> None:
     late = {"rendered": 5.0, "admitted": 5.01, "submitted": 5.02}
     assert of(answered(choice(5.1, 5.2, 5.5), end=5.51, **late)).bound_by == "service"
